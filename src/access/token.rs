@@ -1,0 +1,242 @@
+//! Tokens: made, found, listed, revoked. Only their SHA-256 is stored.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use quick_cache::sync::Cache;
+use sha2::{Digest, Sha256};
+use sqlx::{PgExecutor, PgPool};
+use subtle::ConstantTimeEq;
+use uuid::Uuid;
+
+use super::scope::{Caller, Scope};
+use crate::time::Timestamp;
+
+/// How long a process believes what it read of a token.
+const TRUSTED_FOR: Duration = Duration::from_secs(1);
+
+/// Shortest admin token that a person may choose.
+pub const MIN_CHOSEN_LENGTH: usize = 20;
+
+/// SHA-256 of a token.
+type Hash = [u8; 32];
+
+fn hash(token: &str) -> Hash {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+/// A new token: `pt_` and 43 URL-safe characters, 256 random bits.
+#[must_use]
+pub fn generate() -> String {
+    let bits: [u8; 32] = rand::random();
+    format!("pt_{}", URL_SAFE_NO_PAD.encode(bits))
+}
+
+/// A token as it is stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Token {
+    /// Version 7.
+    pub id: Uuid,
+    /// With which books; `None`: all.
+    pub books: Option<Vec<Uuid>>,
+    /// What it gives.
+    pub scopes: Vec<Scope>,
+    /// For people.
+    pub label: Option<String>,
+    /// When it ends by itself.
+    pub expires_at: Option<Timestamp>,
+}
+
+struct Row {
+    id: Uuid,
+    books: Option<Vec<Uuid>>,
+    scopes: Vec<String>,
+    label: Option<String>,
+    expires_ms: Option<i64>,
+}
+
+impl From<Row> for Token {
+    fn from(row: Row) -> Self {
+        Self {
+            id: row.id,
+            books: row.books,
+            // A scope that this version does not know gives nothing.
+            scopes: row.scopes.iter().filter_map(|s| Scope::parse(s)).collect(),
+            label: row.label,
+            expires_at: row.expires_ms.map(Timestamp::saturating_from_millis),
+        }
+    }
+}
+
+/// Stores `token` under the SHA-256 of `secret`.
+///
+/// # Errors
+/// What the database says.
+pub async fn insert(
+    db: impl PgExecutor<'_>,
+    token: &Token,
+    secret: &str,
+    now: Timestamp,
+) -> Result<(), sqlx::Error> {
+    let scopes: Vec<&str> = token.scopes.iter().map(|s| s.as_str()).collect();
+    let hash = hash(secret);
+    sqlx::query!(
+        "INSERT INTO tokens (id, hash, books, scopes, label, created_ms, expires_ms)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        token.id,
+        hash.as_slice(),
+        token.books.as_deref(),
+        &scopes as &[&str],
+        token.label,
+        now.millis(),
+        token.expires_at.map(Timestamp::millis),
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Up to `limit` tokens after `after`, oldest first.
+///
+/// # Errors
+/// What the database says.
+pub async fn list(
+    db: impl PgExecutor<'_>,
+    after: Uuid,
+    limit: i64,
+) -> Result<Vec<Token>, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        "SELECT id, books, scopes, label, expires_ms FROM tokens WHERE id > $1
+         ORDER BY id LIMIT $2",
+        after,
+        limit,
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows.into_iter().map(Token::from).collect())
+}
+
+/// The token `id`.
+///
+/// # Errors
+/// What the database says.
+pub async fn find(db: impl PgExecutor<'_>, id: Uuid) -> Result<Option<Token>, sqlx::Error> {
+    let row = sqlx::query_as!(
+        Row,
+        "SELECT id, books, scopes, label, expires_ms FROM tokens WHERE id = $1",
+        id
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(Token::from))
+}
+
+/// Revokes the token `id`.
+///
+/// # Errors
+/// What the database says.
+pub async fn delete(db: impl PgExecutor<'_>, id: Uuid) -> Result<(), sqlx::Error> {
+    sqlx::query!("DELETE FROM tokens WHERE id = $1", id)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// Whether any token gives everything.
+///
+/// # Errors
+/// What the database says.
+pub async fn admin_exists(db: impl PgExecutor<'_>) -> Result<bool, sqlx::Error> {
+    let any = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM tokens WHERE 'admin' = ANY(scopes)) AS "any!""#
+    );
+    any.fetch_one(db).await
+}
+
+/// Finds out who calls, and remembers it for a moment.
+#[derive(Debug)]
+pub struct Tokens {
+    pool: PgPool,
+    /// SHA-256 of the admin token of the configuration.
+    chosen_admin: Option<Hash>,
+    known: Cache<Hash, (Arc<Caller>, Instant)>,
+}
+
+impl Tokens {
+    /// Looks tokens up through `pool`; `chosen_admin` may do everything besides.
+    #[must_use]
+    pub fn new(pool: PgPool, chosen_admin: Option<&str>) -> Self {
+        Self {
+            pool,
+            chosen_admin: chosen_admin.map(hash),
+            known: Cache::new(10_000),
+        }
+    }
+
+    /// The caller that `secret` stands for, unless it is unknown, revoked or expired.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn caller(
+        &self,
+        secret: &str,
+        now: Timestamp,
+    ) -> Result<Option<Arc<Caller>>, sqlx::Error> {
+        let hash = hash(secret);
+        if let Some(admin) = &self.chosen_admin
+            && bool::from(admin.ct_eq(&hash))
+        {
+            return Ok(Some(Arc::new(Caller::admin())));
+        }
+        let caller = match self.known.get(&hash) {
+            Some((caller, read_at)) if read_at.elapsed() < TRUSTED_FOR => caller,
+            _ => {
+                let read_at = Instant::now();
+                let row = sqlx::query_as!(
+                    Row,
+                    "SELECT id, books, scopes, label, expires_ms FROM tokens WHERE hash = $1",
+                    hash.as_slice()
+                )
+                .fetch_optional(&self.pool)
+                .await?;
+                let Some(token) = row.map(Token::from) else {
+                    self.known.remove(&hash);
+                    return Ok(None);
+                };
+                let caller = Arc::new(Caller {
+                    token: Some(token.id),
+                    scopes: token.scopes,
+                    books: token.books,
+                    expires_at: token.expires_at,
+                });
+                self.known.insert(hash, (Arc::clone(&caller), read_at));
+                caller
+            }
+        };
+        let alive = caller.expires_at.is_none_or(|end| now < end);
+        Ok(alive.then_some(caller))
+    }
+
+    /// Forgets everything, because this process has just revoked a token.
+    pub fn forget_all(&self) {
+        self.known.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_tokens_have_the_documented_form() {
+        let token = generate();
+        assert_eq!(token.len(), 46);
+        let rest = token.strip_prefix("pt_").unwrap();
+        let safe = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        assert!(rest.bytes().all(safe));
+        assert_ne!(generate(), generate());
+    }
+}

@@ -1,0 +1,202 @@
+//! The book's row as the write path uses it: locked at the start of a transaction, moved at its end.
+//!
+//! The row is the lock: whoever holds it is the only one, over all processes, that mints positions,
+//! gives out sequence numbers and moves the watermark of that book.
+
+use sqlx::PgConnection;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::{Settings, Totals};
+use crate::engine::{Progress, Watermark};
+use crate::rollup::RollupSpec;
+
+/// A book's row, held until the transaction ends.
+#[derive(Clone, Debug)]
+pub struct LockedBook {
+    /// Which book.
+    pub id: Uuid,
+    /// Whether its input has ended.
+    pub closed: bool,
+    /// The first of the sequence numbers that this transaction may use.
+    pub first_seq: i64,
+    /// The newest position minted.
+    pub position: i64,
+    /// One more than the highest position that was pruned away.
+    pub oldest: i64,
+    /// Grows by one with each transaction that changes anything a snapshot shows.
+    pub revision: i64,
+    /// Version of the chapters.
+    pub structure_version: i64,
+    /// Which set of windows counts.
+    pub generation: i32,
+    /// Where event time stands.
+    pub progress: Progress,
+    /// The watermark that `reopen` goes back to.
+    pub before_close: Watermark,
+    /// Time of the last receipt, in milliseconds since the epoch.
+    pub last_received_ms: Option<i64>,
+    /// How its clicks fared.
+    pub totals: Totals,
+    /// For people.
+    pub title: String,
+    /// Hold from the next click.
+    pub settings: Settings,
+    /// In the order in which windows name them.
+    pub rollups: Vec<RollupSpec>,
+    /// Origins whose pages may call.
+    pub origins: Vec<String>,
+}
+
+/// Locks the rows of `ids`, which must be sorted, and reserves `seqs` sequence numbers in each.
+/// Books that do not exist or were deleted are left out.
+///
+/// An `UPDATE … RETURNING` that stands alone: under READ COMMITTED every later statement then sees
+/// what earlier holders of the rows committed. The rows are taken in the order of their ids (an
+/// index scan sorts the array; the write path's connections allow no other plan, see
+/// [`crate::db::write_connection`]), so that two processes that share books do not deadlock.
+///
+/// # Errors
+/// What the database says.
+pub async fn lock(
+    conn: &mut PgConnection,
+    ids: &[Uuid],
+    seqs: i64,
+) -> Result<Vec<LockedBook>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"UPDATE books SET next_seq = next_seq + $2
+           WHERE id = ANY($1) AND NOT deleted
+           RETURNING id, closed, next_seq - $2 AS "first_seq!", position, oldest, revision,
+                     structure_version, generation, watermark_ms, newest_event_ms,
+                     watermark_before_close_ms, last_received_ms,
+                     received, on_time, late, dropped, duplicates, filtered, rejected, title,
+                     settings AS "settings: Json<Settings>",
+                     rollups AS "rollups: Json<Vec<RollupSpec>>", origins"#,
+        ids,
+        seqs,
+    )
+    .fetch_all(conn)
+    .await?;
+    let books = rows.into_iter().map(|row| LockedBook {
+        id: row.id,
+        closed: row.closed,
+        first_seq: row.first_seq,
+        position: row.position,
+        oldest: row.oldest,
+        revision: row.revision,
+        structure_version: row.structure_version,
+        generation: row.generation,
+        progress: Progress {
+            watermark: Watermark::from_stored(row.watermark_ms),
+            newest_event_ms: row.newest_event_ms,
+        },
+        before_close: Watermark::from_stored(row.watermark_before_close_ms),
+        last_received_ms: row.last_received_ms,
+        totals: Totals {
+            received: row.received,
+            on_time: row.on_time,
+            late: row.late,
+            dropped: row.dropped,
+            duplicates: row.duplicates,
+            filtered: row.filtered,
+            rejected: row.rejected,
+        },
+        title: row.title,
+        settings: row.settings.0,
+        rollups: row.rollups.0,
+        origins: row.origins,
+    });
+    Ok(books.collect())
+}
+
+/// Writes back what a commit of clicks moves: `books` are the locked rows as they are to be.
+///
+/// # Errors
+/// What the database says.
+pub async fn advance(conn: &mut PgConnection, books: &[&LockedBook]) -> Result<(), sqlx::Error> {
+    let column = |of: fn(&LockedBook) -> i64| -> Vec<i64> { books.iter().map(|b| of(b)).collect() };
+    let nullable = |of: fn(&LockedBook) -> Option<i64>| -> Vec<Option<i64>> {
+        books.iter().map(|b| of(b)).collect()
+    };
+    let ids: Vec<Uuid> = books.iter().map(|b| b.id).collect();
+    sqlx::query!(
+        r#"UPDATE books b
+           SET position = u.position, oldest = u.oldest, revision = u.revision,
+               watermark_ms = u.watermark_ms, newest_event_ms = u.newest_event_ms,
+               last_received_ms = u.last_received_ms,
+               received = u.received, on_time = u.on_time, late = u.late, dropped = u.dropped,
+               duplicates = u.duplicates, filtered = u.filtered, rejected = u.rejected
+           FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
+                       $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
+                       $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
+                AS u(id, position, oldest, revision, watermark_ms, newest_event_ms,
+                     last_received_ms, received, on_time, late, dropped, duplicates, filtered,
+                     rejected)
+           WHERE b.id = u.id"#,
+        &ids,
+        &column(|b| b.position),
+        &column(|b| b.oldest),
+        &column(|b| b.revision),
+        &nullable(|b| b.progress.watermark.stored()) as &[Option<i64>],
+        &nullable(|b| b.progress.newest_event_ms) as &[Option<i64>],
+        &nullable(|b| b.last_received_ms) as &[Option<i64>],
+        &column(|b| b.totals.received),
+        &column(|b| b.totals.on_time),
+        &column(|b| b.totals.late),
+        &column(|b| b.totals.dropped),
+        &column(|b| b.totals.duplicates),
+        &column(|b| b.totals.filtered),
+        &column(|b| b.totals.rejected),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Writes back what a command changes besides what [`advance`] writes.
+///
+/// # Errors
+/// What the database says.
+pub async fn reconfigure(conn: &mut PgConnection, book: &LockedBook) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE books
+         SET closed = $2, watermark_before_close_ms = $3, title = $4, settings = $5, rollups = $6,
+             origins = $7
+         WHERE id = $1",
+        book.id,
+        book.closed,
+        book.before_close.stored(),
+        book.title,
+        Json(&book.settings) as _,
+        Json(&book.rollups) as _,
+        &book.origins,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Writes to the book's log what happened to it besides clicks.
+///
+/// # Errors
+/// What the database says.
+pub async fn log(
+    conn: &mut PgConnection,
+    book: Uuid,
+    seq: i64,
+    kind: &str,
+    received_ms: i64,
+    body: &serde_json::Value,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "INSERT INTO book_log (book_id, seq, kind, received_ms, body) VALUES ($1, $2, $3, $4, $5)",
+        book,
+        seq,
+        kind,
+        received_ms,
+        body,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! What can be set on a book.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
+
+use super::FieldError;
+use crate::rollup::{MAX_SPAN_MS, Rollup, RollupSpec};
+
+/// A book's settings.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Settings {
+    /// How far the watermark stays behind the newest event time, in milliseconds.
+    pub delay_ms: i64,
+    /// How long after its end a window still takes clicks, in milliseconds.
+    pub lateness_ms: i64,
+    /// A click further ahead of its receipt than this is refused; null: none is.
+    pub max_future_ms: Option<i64>,
+    /// How many frames the event stream's buffer holds.
+    pub buffer_frames: i64,
+    /// Whether pages are made canonical.
+    pub canonical_pages: bool,
+    /// The path below which all pages of the book stand.
+    pub base_path: String,
+}
+
+/// Changes to settings; what is absent stays as it is, `null` means off.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SettingsPatch {
+    /// How far the watermark stays behind the newest event time, in milliseconds. Default 2000.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<i64>, minimum = 0)]
+    pub delay_ms: Option<i64>,
+    /// How long after its end a window still takes clicks, in milliseconds. Default 60000.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<i64>, minimum = 0)]
+    pub lateness_ms: Option<i64>,
+    /// A click further ahead of its receipt than this, in milliseconds, is refused; null: off.
+    /// Default 2000, or delay plus smallest lateness if that is less; it may not be more.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<i64>, minimum = 0)]
+    pub max_future_ms: Option<Option<i64>>,
+    /// How many frames the event stream's buffer holds, 16 to 65536. Default 512.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<i64>, minimum = 16, maximum = 65536)]
+    pub buffer_frames: Option<i64>,
+    /// Whether pages are made canonical. Default true.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<bool>)]
+    pub canonical_pages: Option<bool>,
+    /// The path below which all pages of the book stand. Default "".
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    pub base_path: Option<String>,
+}
+
+/// Tells a field that is there from one that is absent, so that `null` is only taken where the
+/// field's own type takes it.
+pub(super) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
+const DEFAULT_MAX_FUTURE_MS: i64 = 2000;
+
+impl Settings {
+    /// What a new book gets: `patch`, and defaults for the rest.
+    #[must_use]
+    pub fn new(patch: SettingsPatch, rollups: &[RollupSpec]) -> Self {
+        let delay_ms = patch.delay_ms.unwrap_or(2000);
+        let lateness_ms = patch.lateness_ms.unwrap_or(60_000);
+        let latenesses = rollups.iter().map(|r| r.lateness_ms.unwrap_or(lateness_ms));
+        let bound = delay_ms.saturating_add(latenesses.min().unwrap_or(lateness_ms));
+        Self {
+            delay_ms,
+            lateness_ms,
+            max_future_ms: patch
+                .max_future_ms
+                .unwrap_or(Some(DEFAULT_MAX_FUTURE_MS.min(bound))),
+            buffer_frames: patch.buffer_frames.unwrap_or(512),
+            canonical_pages: patch.canonical_pages.unwrap_or(true),
+            base_path: patch.base_path.unwrap_or_default(),
+        }
+    }
+
+    /// These settings with `patch` laid over them.
+    #[must_use]
+    pub fn patched(self, patch: SettingsPatch) -> Self {
+        Self {
+            delay_ms: patch.delay_ms.unwrap_or(self.delay_ms),
+            lateness_ms: patch.lateness_ms.unwrap_or(self.lateness_ms),
+            max_future_ms: patch.max_future_ms.unwrap_or(self.max_future_ms),
+            buffer_frames: patch.buffer_frames.unwrap_or(self.buffer_frames),
+            canonical_pages: patch.canonical_pages.unwrap_or(self.canonical_pages),
+            base_path: patch.base_path.unwrap_or(self.base_path),
+        }
+    }
+
+    /// Everything that is wrong with a single setting.
+    pub(super) fn check(&self) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let mut within = |field: &str, value: i64, least: i64, most: i64| {
+            if !(least..=most).contains(&value) {
+                let field = format!("settings.{field}");
+                let detail = format!("from {least} to {most}");
+                errors.push(FieldError::new(&field, "out_of_range", detail));
+            }
+        };
+        within("delay_ms", self.delay_ms, 0, MAX_SPAN_MS);
+        within("lateness_ms", self.lateness_ms, 0, MAX_SPAN_MS);
+        within("buffer_frames", self.buffer_frames, 16, 65_536);
+        if let Some(ahead) = self.max_future_ms {
+            within("max_future_ms", ahead, 0, MAX_SPAN_MS);
+        }
+        let path = &self.base_path;
+        let fine = path.is_empty() || (path.starts_with('/') && path.len() <= 2048);
+        if !fine || path.chars().any(char::is_control) {
+            let detail = "empty, or a path that begins with /";
+            errors.push(FieldError::new("settings.base_path", "bad_path", detail));
+        }
+        errors
+    }
+
+    /// One clock ahead by `max_future_ms` may not make honest clicks too late for any rollup.
+    pub(super) fn check_future(&self, rollups: &[Rollup]) -> Option<FieldError> {
+        let smallest = rollups.iter().map(|r| r.lateness_ms).min()?;
+        let bound = self.delay_ms.saturating_add(smallest);
+        let ahead = self.max_future_ms?;
+        (ahead > bound).then(|| {
+            let detail = format!(
+                "at most delay_ms plus the smallest lateness_ms, {bound}: beyond that one fast \
+                 clock makes honest clicks too late"
+            );
+            FieldError::new("settings.max_future_ms", "too_far_ahead", detail)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patch(json: &str) -> Result<SettingsPatch, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    #[test]
+    fn absent_null_and_set_differ() {
+        let settings = Settings::new(SettingsPatch::default(), &[]);
+        assert_eq!(settings.max_future_ms, Some(2000));
+        let off = settings
+            .clone()
+            .patched(patch(r#"{"max_future_ms":null}"#).unwrap());
+        assert_eq!(off.max_future_ms, None);
+        assert_eq!(off.patched(patch("{}").unwrap()).max_future_ms, None);
+        assert!(patch(r#"{"delay_ms":null}"#).is_err());
+        assert!(patch(r#"{"delay":1}"#).is_err());
+    }
+
+    #[test]
+    fn the_future_is_bounded_by_what_it_could_spoil() {
+        let strict = Settings::new(patch(r#"{"delay_ms":0,"lateness_ms":100}"#).unwrap(), &[]);
+        assert_eq!(strict.max_future_ms, Some(100));
+        let rollups = crate::rollup::default_rollups();
+        let wild = Settings::new(patch(r#"{"max_future_ms":62001}"#).unwrap(), &rollups);
+        let errors = super::super::check_counting(&wild, &rollups);
+        assert_eq!(errors.len(), 1);
+        assert_eq!(errors[0].field.as_deref(), Some("settings.max_future_ms"));
+    }
+}

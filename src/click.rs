@@ -1,0 +1,215 @@
+//! A click: one reader's view of, or click on, one page of a book.
+
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::time::Timestamp;
+
+/// A click as admission let it in: validated, its page canonical, its time and id fixed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Click {
+    /// Unique within the book.
+    pub id: ClickId,
+    /// Event time.
+    pub at: Timestamp,
+    /// When this server received it.
+    pub received_at: Timestamp,
+    /// Canonical page.
+    pub page: String,
+    /// Who read, as the sender names readers.
+    pub visitor: Option<String>,
+    /// The page that the reader came from, as sent; grouped by [`referrer_host`].
+    pub referrer: Option<String>,
+    /// Which of the book's publications or campaigns sent it, as the sender names them.
+    pub source: Option<String>,
+    /// A number of the sender's own.
+    pub value: Option<Micros>,
+}
+
+/// The id of a click and where it comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClickId {
+    /// What is stored and compared.
+    pub uuid: Uuid,
+    /// What the sender wrote, when it was no UUID.
+    pub sent: Option<String>,
+    /// Whether this server made the id for this very request, so that nobody can have sent it before.
+    pub fresh: bool,
+}
+
+impl ClickId {
+    /// Most bytes of an id that a sender chooses.
+    pub const MAX_BYTES: usize = 200;
+
+    /// The id that a sender chose: a UUID as it is, another text hashed into one within the book.
+    #[must_use]
+    pub fn chosen(book: Uuid, sent: &str) -> Self {
+        match Uuid::try_parse(sent) {
+            Ok(uuid) => Self {
+                uuid,
+                sent: None,
+                fresh: false,
+            },
+            Err(_) => Self {
+                uuid: Uuid::new_v5(&book, format!("id:{sent}").as_bytes()),
+                sent: Some(sent.to_owned()),
+                fresh: false,
+            },
+        }
+    }
+
+    /// The id of the click at `index` of a request with an `Idempotency-Key`.
+    #[must_use]
+    pub fn derived(book: Uuid, key: &str, index: usize) -> Self {
+        Self {
+            uuid: Uuid::new_v5(&book, format!("key:{index}:{key}").as_bytes()),
+            sent: None,
+            fresh: false,
+        }
+    }
+
+    /// A new id. Version 7 grows with time, so the primary key grows at one end.
+    #[must_use]
+    pub fn made() -> Self {
+        Self {
+            uuid: Uuid::now_v7(),
+            sent: None,
+            fresh: true,
+        }
+    }
+
+    /// The id as its sender knows it.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        self.sent.clone().unwrap_or_else(|| self.uuid.to_string())
+    }
+}
+
+/// A decimal of at most 6 fraction digits, held in millionths, so that sums are exact and do not
+/// depend on order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Micros(pub i64);
+
+impl Micros {
+    const MAX: i64 = 1_000_000_000_000 * 1_000_000;
+    const DIGITS: i32 = 6;
+
+    /// Reads a JSON number, without going through binary floating point.
+    ///
+    /// `None`: no number, more than 6 fraction digits, or more than 10¹² in size.
+    #[must_use]
+    pub fn from_json(raw: &RawValue) -> Option<Self> {
+        let text = raw.get();
+        let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+            Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+            None => (text, 0),
+        };
+        let (negative, digits) = match mantissa.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, mantissa),
+        };
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        if whole.is_empty()
+            || !whole
+                .bytes()
+                .chain(fraction.bytes())
+                .all(|b| b.is_ascii_digit())
+        {
+            return None;
+        }
+        let fraction = fraction.trim_end_matches('0');
+        let mut size: i64 = 0;
+        for byte in whole.bytes().chain(fraction.bytes()) {
+            size = size.checked_mul(10)?.checked_add(i64::from(byte - b'0'))?;
+        }
+        let mut scale = i32::try_from(fraction.len()).ok()?.checked_sub(exponent)?;
+        while scale > Self::DIGITS && size % 10 == 0 && size != 0 {
+            size /= 10;
+            scale -= 1;
+        }
+        if size == 0 {
+            return Some(Self(0));
+        }
+        let up = u32::try_from(Self::DIGITS.checked_sub(scale)?).ok()?;
+        let micros = size.checked_mul(10_i64.checked_pow(up)?)?;
+        (micros <= Self::MAX).then_some(Self(if negative { -micros } else { micros }))
+    }
+}
+
+/// The part of a referrer by which clicks are grouped: the host of an http(s) URL, in lower case
+/// and without `www.`; anything else as it is.
+#[must_use]
+pub fn referrer_host(referrer: &str) -> String {
+    let lower = referrer.to_ascii_lowercase();
+    let rest = lower
+        .strip_prefix("https://")
+        .or_else(|| lower.strip_prefix("http://"));
+    let Some(rest) = rest else {
+        return referrer.to_owned();
+    };
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let host_port = authority.rsplit('@').next().unwrap_or(authority);
+    let host = match host_port.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => host_port,
+    };
+    host.strip_prefix("www.").unwrap_or(host).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(text: &str) -> Option<i64> {
+        let raw = RawValue::from_string(text.to_owned()).unwrap();
+        Micros::from_json(&raw).map(|m| m.0)
+    }
+
+    #[test]
+    fn decimals_are_exact_or_refused() {
+        assert_eq!(micros("0.1"), Some(100_000));
+        assert_eq!(micros("-12.000001"), Some(-12_000_001));
+        assert_eq!(micros("1.5e3"), Some(1_500_000_000));
+        assert_eq!(micros("100e-8"), Some(1));
+        assert_eq!(micros("0e99"), Some(0));
+        assert_eq!(micros("1000000000000"), Some(Micros::MAX));
+        for bad in [
+            "0.0000001",
+            "1000000000000.1",
+            "1e13",
+            "1e999999999",
+            "\"1\"",
+            "true",
+            "1e-7",
+        ] {
+            assert_eq!(micros(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn ids_are_taken_hashed_or_derived() {
+        let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let uuid = "018f4f0e-0000-7000-8000-000000000001";
+        assert_eq!(ClickId::chosen(a, uuid).shown(), uuid);
+        assert_eq!(ClickId::chosen(a, "x").shown(), "x");
+        assert_ne!(ClickId::chosen(a, "x").uuid, ClickId::chosen(b, "x").uuid);
+        assert_ne!(
+            ClickId::derived(a, "x", 1).uuid,
+            ClickId::derived(a, "x", 2).uuid
+        );
+        assert_ne!(
+            ClickId::derived(a, "x", 0).uuid,
+            ClickId::chosen(a, "key:0:x").uuid
+        );
+    }
+
+    #[test]
+    fn hosts_of_referrers() {
+        assert_eq!(
+            referrer_host("https://www.Example.org:8080/a?b"),
+            "example.org"
+        );
+        assert_eq!(referrer_host("http://u:p@example.org"), "example.org");
+        assert_eq!(referrer_host("android-app://com.x"), "android-app://com.x");
+    }
+}

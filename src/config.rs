@@ -1,0 +1,143 @@
+//! The command line and the environment: each value once, with its default.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::telemetry::LogFormat;
+
+/// Live, trustworthy reading counts for online books.
+#[derive(Debug, Parser)]
+#[command(name = "pagetide", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; `serve` if nothing is said.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// `pagetide` alone means `pagetide serve`.
+    #[command(flatten)]
+    pub serve: ServeConfig,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one of it")]
+pub enum Command {
+    /// Take clicks and serve streams.
+    Serve(ServeConfig),
+    /// Bring the schema of a database up to date, and end.
+    Migrate(DatabaseConfig),
+    /// Write the description of the interface to standard output.
+    Openapi,
+}
+
+/// Which database.
+#[derive(Clone, Debug, Args)]
+pub struct DatabaseConfig {
+    /// Postgres 14 or newer, as postgres://user@host/database; without it, one of its own is
+    /// brought up in the data folder. Must reach Postgres directly, or through a pooler in session
+    /// mode.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+    /// Where the embedded Postgres and the admin token are kept [default: the platform's data
+    /// folder; as root /var/lib/pagetide]
+    #[arg(long, env = "PAGETIDE_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// What is logged: error, warn, info, debug, trace, or a filter by module.
+    #[arg(long, env = "PAGETIDE_LOG", default_value = "info")]
+    pub log: String,
+    /// How log lines look.
+    #[arg(long, env = "PAGETIDE_LOG_FORMAT", value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+/// How to serve.
+#[derive(Clone, Debug, Args)]
+pub struct ServeConfig {
+    /// Which database.
+    #[command(flatten)]
+    pub database: DatabaseConfig,
+    /// Address to listen on; port 0 picks one and prints it.
+    #[arg(long, env = "PAGETIDE_LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// The token that may do everything, at least 20 characters; one is made at the first start
+    /// if there is none.
+    #[arg(long, env = "PAGETIDE_ADMIN_TOKEN", hide_env_values = true)]
+    pub admin_token: Option<String>,
+    /// Address at which anyone may read the metrics.
+    #[arg(long, env = "PAGETIDE_METRICS_LISTEN")]
+    pub metrics_listen: Option<SocketAddr>,
+    /// What is seldom needed.
+    #[command(flatten)]
+    pub advanced: Advanced,
+}
+
+/// What is seldom needed.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Advanced")]
+pub struct Advanced {
+    /// Most event streams at once.
+    #[arg(long, env = "PAGETIDE_MAX_STREAMS", default_value_t = 50_000)]
+    pub max_streams: usize,
+    /// A stream on which nothing was sent for this long gets a heartbeat.
+    #[arg(long, env = "PAGETIDE_HEARTBEAT_MS", default_value_t = 15_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub heartbeat_ms: u64,
+    /// A stream is closed at 0.8 to 1.0 of this age [default: never]
+    #[arg(long, env = "PAGETIDE_STREAM_MAX_AGE_MS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub stream_max_age_ms: Option<u64>,
+    /// How long a shutdown may take.
+    #[arg(long, env = "PAGETIDE_DRAIN_MS", default_value_t = 10_000)]
+    pub drain_ms: u64,
+    /// How many write transactions run at once [default: the number of cores, 2 to 8]
+    #[arg(long, env = "PAGETIDE_LANES", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub lanes: Option<u16>,
+    /// How long a busy lane gathers clicks before its next transaction.
+    #[arg(long, env = "PAGETIDE_GATHER_MS", default_value_t = 3)]
+    pub gather_ms: u64,
+    /// Most clicks that wait in a lane; above it, clients are told to come back.
+    #[arg(long, env = "PAGETIDE_QUEUE_CLICKS", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(10_000..=100_000_000))]
+    pub queue_clicks: u32,
+}
+
+impl Advanced {
+    /// How many write transactions run at once.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        self.lanes.map_or(cores.clamp(2, 8), usize::from)
+    }
+
+    /// How long a shutdown may take.
+    #[must_use]
+    pub fn drain(&self) -> Duration {
+        Duration::from_millis(self.drain_ms)
+    }
+}
+
+impl DatabaseConfig {
+    /// Where the program keeps what is its own.
+    #[must_use]
+    pub fn data_dir(&self) -> PathBuf {
+        self.data_dir.clone().unwrap_or_else(default_data_dir)
+    }
+}
+
+/// The platform's data folder: `XDG_DATA_HOME` (XDG base directories), `~/Library/Application
+/// Support` on macOS, and `/var/lib` for root, who has no business keeping a service in a home.
+fn default_data_dir() -> PathBuf {
+    let env = |name| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
+    let home = env("HOME").unwrap_or_else(|| PathBuf::from("."));
+    let folder = if crate::db::embedded::is_root() {
+        PathBuf::from("/var/lib")
+    } else if cfg!(target_os = "macos") {
+        home.join("Library/Application Support")
+    } else {
+        env("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"))
+    };
+    folder.join("pagetide")
+}

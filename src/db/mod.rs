@@ -1,0 +1,102 @@
+//! The database: how it is reached, and its schema.
+
+pub mod embedded;
+
+use std::time::Duration;
+
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
+
+static MIGRATIONS: Migrator = sqlx::migrate!();
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Oldest Postgres that is supported, as `server_version_num`.
+const OLDEST_VERSION: i32 = 140_000;
+
+/// Why a database cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// It does not answer, or refuses us.
+    #[error("the database cannot be reached")]
+    Connect(#[source] sqlx::Error),
+    /// It is older than [`OLDEST_VERSION`].
+    #[error("Postgres 14 or newer is needed, this one is {0}")]
+    TooOld(String),
+    /// The schema cannot be brought up to date.
+    #[error("the schema cannot be brought up to date")]
+    Migrate(#[from] MigrateError),
+}
+
+/// Brings the schema up to date. Two processes that start at once wait for one another.
+///
+/// # Errors
+/// The database cannot be reached, is too old, or has a schema newer than this program's.
+pub async fn migrate(options: &PgConnectOptions) -> Result<(), DatabaseError> {
+    let mut conn = connect(options).await.map_err(DatabaseError::Connect)?;
+    let version = sqlx::query!(
+        r#"SELECT current_setting('server_version') AS "shown!",
+                  current_setting('server_version_num')::int AS "number!""#
+    )
+    .fetch_one(&mut conn)
+    .await
+    .map_err(DatabaseError::Connect)?;
+    if version.number < OLDEST_VERSION {
+        return Err(DatabaseError::TooOld(version.shown));
+    }
+    MIGRATIONS.run(&mut conn).await?;
+    Ok(())
+}
+
+/// A pool for everything but the write path. Connections are made when they are needed, so this
+/// does not fail while the database is away.
+#[must_use]
+pub fn read_pool(options: &PgConnectOptions, connections: u32) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(CONNECT_TIMEOUT)
+        .connect_lazy_with(quiet(options))
+}
+
+/// A connection for the write path, which keeps it.
+///
+/// Its planner may only walk indexes in nested loops. The statement that locks the books then takes
+/// them in the order of their ids, whatever the statistics say, and every other statement of the
+/// transaction looks up by key what it was given in arrays.
+///
+/// # Errors
+/// What the database says.
+pub async fn write_connection(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    let mut conn = connect(options).await?;
+    let settings = sqlx::raw_sql(
+        "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
+         SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off",
+    );
+    settings.execute(&mut conn).await?;
+    Ok(conn)
+}
+
+/// A connection of its own.
+///
+/// # Errors
+/// What the database says; after five seconds of silence, a timeout.
+pub async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    let options = quiet(options);
+    let connecting = PgConnection::connect_with(&options);
+    match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(connected) => connected,
+        Err(elapsed) => Err(sqlx::Error::Io(std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            elapsed,
+        ))),
+    }
+}
+
+/// Statements are no news; what fails is logged where it is handled.
+fn quiet(options: &PgConnectOptions) -> PgConnectOptions {
+    options
+        .clone()
+        .application_name("pagetide")
+        .disable_statement_logging()
+}

@@ -1,0 +1,107 @@
+//! Aggregates: what is computed of the clicks of one window and group.
+//!
+//! To add one: a file beside `count.rs` that implements [`Aggregate`], and a line in the list
+//! below.
+
+pub mod count;
+
+use serde::Serialize;
+
+use crate::click::Click;
+use crate::rollup::AggregateKind;
+
+/// A commutative monoid over clicks: `Default` is its identity, [`Aggregate::combine`] is
+/// associative and commutative, so that neither order nor batching changes a value.
+pub trait Aggregate: Clone + Default + PartialEq + std::fmt::Debug {
+    /// Written before the state, so that a later form can still read this one.
+    const VERSION: u8;
+
+    /// Takes one click in.
+    fn add(&mut self, click: &Click);
+    /// Takes in all that `other` has taken in.
+    fn combine(&mut self, other: &Self);
+    /// What is shown.
+    fn value(&self) -> Value;
+    /// Orders groups by size where only the greatest are shown.
+    fn weight(&self) -> i64;
+    /// Appends the state.
+    fn write(&self, out: &mut Vec<u8>);
+    /// Reads what [`Aggregate::write`] appended; `None` if it is damaged.
+    fn read(bytes: &[u8]) -> Option<Self>;
+}
+
+/// What a window shows for a group.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A whole number.
+    Integer(i64),
+}
+
+/// A stored state cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the state of a window is damaged or of a newer version")]
+pub struct StateError;
+
+macro_rules! aggregates {
+    ($($kind:ident => $path:path),+ $(,)?) => {
+        /// The folded clicks of one window and group.
+        #[derive(Clone, PartialEq, Debug)]
+        #[allow(missing_docs, reason = "each variant is the aggregate of its name")]
+        pub enum State { $($kind($path)),+ }
+
+        impl State {
+            /// The state of no clicks at all.
+            #[must_use]
+            pub fn identity(kind: AggregateKind) -> Self {
+                match kind { $(AggregateKind::$kind => Self::$kind(<$path>::default())),+ }
+            }
+
+            /// Takes one click in.
+            pub fn add(&mut self, click: &Click) {
+                match self { $(Self::$kind(state) => state.add(click)),+ }
+            }
+
+            /// What is shown.
+            #[must_use]
+            pub fn value(&self) -> Value {
+                match self { $(Self::$kind(state) => state.value()),+ }
+            }
+
+            /// Orders groups by size where only the greatest are shown.
+            #[must_use]
+            pub fn weight(&self) -> i64 {
+                match self { $(Self::$kind(state) => state.weight()),+ }
+            }
+
+            /// The state as it is stored, its version first.
+            #[must_use]
+            pub fn to_bytes(&self) -> Vec<u8> {
+                let mut out = Vec::new();
+                match self { $(Self::$kind(state) => {
+                    out.push(<$path as Aggregate>::VERSION);
+                    state.write(&mut out);
+                }),+ }
+                out
+            }
+
+            /// Reads a stored state.
+            ///
+            /// # Errors
+            /// The bytes are damaged, or a newer version of this program wrote them.
+            pub fn from_bytes(kind: AggregateKind, bytes: &[u8]) -> Result<Self, StateError> {
+                let (version, rest) = bytes.split_first().ok_or(StateError)?;
+                match kind { $(AggregateKind::$kind => {
+                    if *version != <$path as Aggregate>::VERSION {
+                        return Err(StateError);
+                    }
+                    <$path>::read(rest).map(Self::$kind).ok_or(StateError)
+                }),+ }
+            }
+        }
+    };
+}
+
+aggregates! {
+    Count => count::Count,
+}

@@ -1,0 +1,277 @@
+//! Frames: the messages of a book's event stream, as they are minted and stored.
+//!
+//! A frame is written once, in the transaction that it tells of, and its bytes are sent as they
+//! are. Nothing here knows how a stream is served.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::book::Totals;
+use crate::book::hot::LockedBook;
+use crate::engine::aggregate::Value;
+use crate::engine::{Changed, Pane};
+use crate::rollup::Rollup;
+use crate::time::Timestamp;
+
+/// Most bytes of a frame's data.
+pub const MAX_FRAME_BYTES: usize = 256 * 1024;
+
+/// Most groups of a pane that had to be cut.
+const TRUNCATED_GROUPS: usize = 200;
+
+/// A frame that a transaction mints.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NewFrame {
+    /// Which book.
+    pub book: Uuid,
+    /// Grows by one with each frame of the book.
+    pub position: i64,
+    /// Its name on the stream.
+    pub event: &'static str,
+    /// One line of JSON.
+    pub data: String,
+}
+
+/// What every frame says about the moment at which it was minted.
+#[derive(Clone, Copy, Serialize)]
+struct Stamp {
+    #[serde(rename = "type")]
+    event: &'static str,
+    book: Uuid,
+    position: i64,
+    at: Timestamp,
+    revision: i64,
+    structure_version: i64,
+}
+
+/// Mints a frame: gives it the book's next position and stamps it.
+fn mint(
+    book: &mut LockedBook,
+    now: Timestamp,
+    event: &'static str,
+    data: impl FnOnce(Stamp) -> Result<String, serde_json::Error>,
+) -> Result<NewFrame, serde_json::Error> {
+    book.position += 1;
+    let stamp = Stamp {
+        event,
+        book: book.id,
+        position: book.position,
+        at: now,
+        revision: book.revision,
+        structure_version: book.structure_version,
+    };
+    Ok(NewFrame {
+        book: book.id,
+        position: book.position,
+        event,
+        data: data(stamp)?,
+    })
+}
+
+#[derive(Serialize)]
+struct Counts<'a> {
+    #[serde(flatten)]
+    stamp: Stamp,
+    watermark: Option<Timestamp>,
+    totals: Totals,
+    panes: &'a [Box<RawValue>],
+}
+
+#[derive(Serialize)]
+struct PaneBody<'a> {
+    rollup: &'a str,
+    start: Timestamp,
+    end: Timestamp,
+    pane: &'static str,
+    values: BTreeMap<&'a str, Value>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
+}
+
+/// Mints the frames that tell of a commit's changes: one, or several where one would pass
+/// [`MAX_FRAME_BYTES`]. `book` is as the commit leaves it, but for its position.
+///
+/// # Errors
+/// The changes cannot be written as JSON.
+pub fn mint_counts(
+    book: &mut LockedBook,
+    now: Timestamp,
+    rollups: &[Rollup],
+    changed: &[Changed<'_>],
+) -> Result<Vec<NewFrame>, serde_json::Error> {
+    // What a frame holds besides its panes is far below this.
+    const ROOM: usize = MAX_FRAME_BYTES - 4096;
+    let mut frames = Vec::new();
+    let mut panes: Vec<Box<RawValue>> = Vec::new();
+    let mut bytes = 0;
+    for groups in changed.chunk_by(same_pane) {
+        let pane = pane_within(groups, rollups, ROOM)?;
+        if !panes.is_empty() && bytes + pane.get().len() > ROOM {
+            frames.push(counts_frame(book, now, &panes)?);
+            panes.clear();
+            bytes = 0;
+        }
+        bytes += pane.get().len() + 1;
+        panes.push(pane);
+    }
+    frames.push(counts_frame(book, now, &panes)?);
+    Ok(frames)
+}
+
+fn counts_frame(
+    book: &mut LockedBook,
+    now: Timestamp,
+    panes: &[Box<RawValue>],
+) -> Result<NewFrame, serde_json::Error> {
+    let watermark = book.progress.watermark.shown();
+    let totals = book.totals;
+    mint(book, now, "counts", |stamp| {
+        serde_json::to_string(&Counts {
+            stamp,
+            watermark,
+            totals,
+            panes,
+        })
+    })
+}
+
+fn same_pane(a: &Changed<'_>, b: &Changed<'_>) -> bool {
+    let bounds = |c: &Changed<'_>| (c.pane, c.key.start_ms, c.key.end_ms, c.key.rollup);
+    bounds(a) == bounds(b)
+}
+
+/// The changed groups of one window as JSON; where they do not fit into `room` bytes, only the
+/// greatest, and fewer of them until they do. A single group always fits.
+fn pane_within(
+    groups: &[Changed<'_>],
+    rollups: &[Rollup],
+    room: usize,
+) -> Result<Box<RawValue>, serde_json::Error> {
+    let mut groups: Vec<&Changed<'_>> = groups.iter().collect();
+    let mut pane = pane_json(&groups, rollups, false)?;
+    let mut most = TRUNCATED_GROUPS;
+    while pane.get().len() > room && groups.len() > 1 {
+        groups.sort_by_key(|c| std::cmp::Reverse(c.window.state.weight()));
+        groups.truncate(most.min(groups.len() - 1));
+        most = (most / 2).max(1);
+        pane = pane_json(&groups, rollups, true)?;
+    }
+    Ok(pane)
+}
+
+/// `groups` are of one window and not empty.
+fn pane_json(
+    groups: &[&Changed<'_>],
+    rollups: &[Rollup],
+    truncated: bool,
+) -> Result<Box<RawValue>, serde_json::Error> {
+    let Changed { pane, key, .. } = groups[0];
+    serde_json::value::to_raw_value(&PaneBody {
+        rollup: &rollups[usize::from(key.rollup)].name,
+        start: Timestamp::saturating_from_millis(key.start_ms),
+        end: Timestamp::saturating_from_millis(key.end_ms),
+        pane: match pane {
+            Pane::Late => "late",
+            Pane::OnTime => "on_time",
+            Pane::Early => "early",
+        },
+        values: groups
+            .iter()
+            .map(|c| (&*c.key.group, c.window.state.value()))
+            .collect(),
+        truncated,
+    })
+}
+
+/// Mints a `status` frame: the book was closed or reopened, or its settings were changed.
+///
+/// # Errors
+/// It cannot be written as JSON.
+pub fn mint_status(
+    book: &mut LockedBook,
+    now: Timestamp,
+    reason: &'static str,
+) -> Result<NewFrame, serde_json::Error> {
+    #[derive(Serialize)]
+    struct StatusBody {
+        #[serde(flatten)]
+        stamp: Stamp,
+        status: &'static str,
+        reason: &'static str,
+    }
+    let status = if book.closed { "closed" } else { "live" };
+    mint(book, now, "status", |stamp| {
+        serde_json::to_string(&StatusBody {
+            stamp,
+            status,
+            reason,
+        })
+    })
+}
+
+/// Stores frames.
+///
+/// # Errors
+/// What the database says.
+pub async fn insert(conn: &mut PgConnection, frames: &[NewFrame]) -> Result<(), sqlx::Error> {
+    if frames.is_empty() {
+        return Ok(());
+    }
+    let books: Vec<Uuid> = frames.iter().map(|f| f.book).collect();
+    let positions: Vec<i64> = frames.iter().map(|f| f.position).collect();
+    let events: Vec<&str> = frames.iter().map(|f| f.event).collect();
+    let data: Vec<&str> = frames.iter().map(|f| f.data.as_str()).collect();
+    sqlx::query!(
+        "INSERT INTO frames (book_id, position, event, data)
+         SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[])",
+        &books,
+        &positions,
+        &events as &[&str],
+        &data as &[&str],
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Moves each book's `oldest` so that its buffer holds as many frames as its settings say, and
+/// removes those before it. Both ends of what is removed are known, so the dead rows before it are
+/// not walked over again.
+///
+/// # Errors
+/// What the database says.
+pub async fn prune(
+    conn: &mut PgConnection,
+    books: &mut [&mut LockedBook],
+) -> Result<u64, sqlx::Error> {
+    let mut ids = Vec::new();
+    let mut from = Vec::new();
+    let mut before = Vec::new();
+    for book in books {
+        let oldest = book.position - book.settings.buffer_frames + 1;
+        if oldest > book.oldest {
+            ids.push(book.id);
+            from.push(book.oldest);
+            before.push(oldest);
+            book.oldest = oldest;
+        }
+    }
+    if ids.is_empty() {
+        return Ok(0);
+    }
+    let pruned = sqlx::query!(
+        r#"DELETE FROM frames f
+           USING unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS u(book_id, first, before)
+           WHERE f.book_id = u.book_id AND f.position >= u.first AND f.position < u.before"#,
+        &ids,
+        &from,
+        &before,
+    )
+    .execute(conn)
+    .await?;
+    Ok(pruned.rows_affected())
+}

@@ -1,0 +1,137 @@
+//! `GET /v1/books/{book}/events`: the stream.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::extract::{Auth, Params, Segment};
+use super::problem::{Problem, ProblemBody};
+use super::state::AppState;
+use crate::access::scope::Scope;
+use crate::stream::cursor::{self, Reason, Start};
+use crate::stream::follow::{self, Follow, Options};
+use crate::telemetry;
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// How the stream is wanted.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Query {
+    /// A position, or `earliest`; the header `Last-Event-ID` wins.
+    last_event_id: Option<String>,
+    /// The same.
+    #[serde(rename = "lastEventId")]
+    #[param(rename = "lastEventId")]
+    camel: Option<String>,
+    /// The same.
+    #[serde(rename = "lastEventID")]
+    #[param(rename = "lastEventID")]
+    capital: Option<String>,
+    /// `1`: a `snapshot` frame follows where the stream begins live or after a resync.
+    snapshot: Option<Flag>,
+    /// `event`: heartbeats as events rather than comments.
+    heartbeat: Option<Heartbeat>,
+}
+
+/// A parameter that is on or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, utoipa::ToSchema)]
+pub(super) enum Flag {
+    #[serde(rename = "1")]
+    On,
+    #[serde(rename = "0")]
+    Off,
+}
+
+/// How heartbeats are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Heartbeat {
+    Event,
+    Comment,
+}
+
+/// Follow a book
+///
+/// Server-sent events. A client that comes back with `Last-Event-ID` goes on exactly where it was,
+/// or is told `resync_required`.
+#[utoipa::path(
+    get, path = "/v1/books/{book}/events", tag = "events",
+    params(
+        ("book" = String, Path, description = "Id or slug"),
+        ("last-event-id" = Option<String>, Header, description = "The position to go on after"),
+        Query,
+    ),
+    responses(
+        (status = 200, description = "The stream", body = String, content_type = "text/event-stream"),
+        (status = 204, description = "The book is at rest and the cursor is its position: nothing more will come"),
+        (status = 400, description = "A malformed cursor in the query", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 404, description = "No such book", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn follow(
+    State(state): State<AppState>,
+    auth: Auth,
+    Segment(name): Segment,
+    Params(query): Params<Query>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let known = auth.book(&state, &name, Scope::Read).await?;
+    let header = headers.get(&LAST_EVENT_ID).map(|v| v.as_bytes());
+    let given = [&query.last_event_id, &query.camel, &query.capital];
+    let asked = cursor::asked(header, &given.map(|q| q.as_deref()))?;
+    let Some(open) = state.streams.open() else {
+        return Ok(event_stream(Body::from(follow::overloaded())));
+    };
+
+    // Subscribed first, then judged: what is committed from here on wakes the stream.
+    let mut watch = state.hub.watch(known.book.id);
+    let mut head = watch.head().await?;
+    // A cursor that seems ahead may only be ahead of what this process has read, and a book at
+    // rest may have been reopened elsewhere: in doubt the row decides, as it is now.
+    let doubtful = |start| matches!(start, Start::AtRest | Start::Resync(Reason::Ahead));
+    if watch.is_stale() || doubtful(cursor::start(&asked, head.bounds)) {
+        head = watch.confirmed_head().await?;
+    }
+    let start = cursor::start(&asked, head.bounds);
+    if start == Start::AtRest {
+        telemetry::at_rest();
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+
+    let interest = state.ended_tokens.watch(auth.0.token);
+    let options = Options {
+        snapshot: query.snapshot == Some(Flag::On),
+        heartbeat_events: query.heartbeat == Some(Heartbeat::Event),
+        heartbeat: state.streams.heartbeat,
+        max_age: state.streams.jittered_max_age(),
+        drain: state.streams.drain.clone(),
+        drain_after: state.streams.drain_after(),
+        session: interest.ended.clone(),
+    };
+    let frames = Follow::new(watch, options, &asked, start, head).into_stream();
+    // What counts the stream lives exactly as long as its body.
+    let counted = frames.map(move |frame| {
+        let _alive = (&open, &interest);
+        frame
+    });
+    Ok(event_stream(Body::from_stream(counted)))
+}
+
+fn event_stream(body: Body) -> Response {
+    let headers = [
+        (CONTENT_TYPE, "text/event-stream; charset=utf-8"),
+        // A cached stream once had clients reconnect in a loop; a transformed one holds frames back.
+        (CACHE_CONTROL, "no-store, no-transform"),
+        (X_ACCEL_BUFFERING, "no"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, body).into_response()
+}

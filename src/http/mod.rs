@@ -1,0 +1,136 @@
+//! HTTP: the only place that knows axum and status codes.
+//!
+//! One file for each resource. A new endpoint: a handler with `#[utoipa::path]` in the file of its
+//! resource, and its name in [`router`]. What goes wrong becomes a [`problem`].
+
+mod books;
+mod clicks;
+mod counts;
+mod events;
+mod extract;
+mod health;
+pub mod openapi;
+mod problem;
+mod problems;
+pub(crate) mod serve;
+mod snapshot;
+pub(crate) mod state;
+mod tokens;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::header::{ALLOW, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tower::ServiceBuilder;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
+use tower_http::trace::TraceLayer;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use problem::{Code, Problem};
+use state::AppState;
+
+/// Most bytes of a body, after decompression.
+const MAX_BODY_BYTES: usize = 1024 * 1024;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Every route, with its description.
+fn documented() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(openapi::frame())
+        .routes(routes!(books::create, books::list))
+        .routes(routes!(
+            books::read,
+            books::put,
+            books::patch,
+            books::delete
+        ))
+        .routes(routes!(books::close))
+        .routes(routes!(books::reopen))
+        .routes(routes!(clicks::post))
+        .routes(routes!(counts::counts))
+        .routes(routes!(snapshot::snapshot))
+        .routes(routes!(events::follow))
+        .routes(routes!(tokens::create, tokens::list))
+        .routes(routes!(tokens::delete))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+}
+
+/// The whole service.
+pub(crate) fn router(state: AppState) -> Router {
+    let (router, _) = documented().split_for_parts();
+    router
+        .merge(openapi::routes())
+        .merge(problems::routes())
+        .fallback(|| async { Problem::not_found() })
+        .layer(axum::middleware::from_fn(problems_for_bare_errors))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(
+            ServiceBuilder::new()
+                .layer(SetRequestIdLayer::new(REQUEST_ID, MakeRequestUuid))
+                .layer(TraceLayer::new_for_http().make_span_with(span))
+                .layer(PropagateRequestIdLayer::new(REQUEST_ID))
+                .layer(CatchPanicLayer::custom(panicked)),
+        )
+        .with_state(state)
+}
+
+/// The service of `PAGETIDE_METRICS_LISTEN`: nothing but the metrics, for anyone.
+pub(crate) fn metrics_router(state: AppState) -> Router {
+    Router::new()
+        .route("/metrics", axum::routing::get(health::open_metrics))
+        .with_state(state)
+}
+
+fn span(request: &Request) -> tracing::Span {
+    let id = request.headers().get(&REQUEST_ID);
+    let id = id.and_then(|id| id.to_str().ok()).unwrap_or_default();
+    // The path alone: a query may hold a credential.
+    let path = request.uri().path();
+    tracing::info_span!("request", id, method = %request.method(), path)
+}
+
+/// The router itself answers a wrong method with an empty body; here it gets one.
+async fn problems_for_bare_errors(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let bare = !response.headers().contains_key(CONTENT_TYPE);
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED && bare {
+        let allow = response.headers().get(ALLOW);
+        let problem = Problem::new(Code::MethodNotAllowed, "this address takes other methods");
+        return problem.allowing(allow).into_response();
+    }
+    response
+}
+
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "the signature that the layer wants"
+)]
+fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    tracing::error!(
+        panic = text.unwrap_or("of an unknown kind"),
+        "a handler panicked"
+    );
+    Problem::new(
+        Code::Internal,
+        "the request failed; the server's log says more",
+    )
+    .into_response()
+}
+
+/// A response that no cache may keep.
+fn no_store(mut response: Response) -> Response {
+    let value = HeaderValue::from_static("no-store");
+    let headers = response.headers_mut();
+    headers.insert(axum::http::header::CACHE_CONTROL, value);
+    response
+}

@@ -1,0 +1,301 @@
+//! Problems: what went wrong, as RFC 9457 says it. The one place where errors become statuses.
+
+use axum::Json;
+use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::book::FieldError;
+use crate::book::directory::LookupError;
+use crate::book::table::InsertError;
+use crate::counts::CountsError;
+use crate::ingest::admission::BodyError;
+use crate::ingest::commit::Refusal;
+use crate::ingest::lane::SubmitError;
+use crate::stream::cursor::BadQuery;
+use crate::stream::hub::Unreadable;
+use crate::stream::state::SnapshotError;
+use crate::telemetry;
+
+/// How long a client is asked to wait, in seconds, where waiting helps.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
+
+macro_rules! codes {
+    ($($variant:ident = $code:literal, $status:ident, $title:literal, $explanation:literal;)+) => {
+        /// What can go wrong. Each has a page of its own below `/problems/`.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(super) enum Code { $($variant),+ }
+
+        impl Code {
+            pub(super) const ALL: &[Self] = &[$(Self::$variant),+];
+
+            pub(super) fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $code),+ }
+            }
+
+            pub(super) fn status(self) -> StatusCode {
+                match self { $(Self::$variant => StatusCode::$status),+ }
+            }
+
+            pub(super) fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title),+ }
+            }
+
+            /// What a person can do about it.
+            pub(super) fn explanation(self) -> &'static str {
+                match self { $(Self::$variant => $explanation),+ }
+            }
+        }
+    };
+}
+
+codes! {
+    NotJson = "not_json", BAD_REQUEST, "The body is no JSON",
+        "The body could not be read as JSON at all. The detail says where it breaks off.";
+    BadQuery = "bad_query", BAD_REQUEST, "The query cannot be understood",
+        "A parameter is unknown or has a value of the wrong form. The detail names it.";
+    BadCursor = "bad_cursor", BAD_REQUEST, "The cursor is no position",
+        "A cursor in the query is a whole number from 0, without sign or leading zeros, or `earliest`.";
+    BadHeader = "bad_header", BAD_REQUEST, "A header cannot be understood",
+        "A request header has a value of the wrong form. The detail names it.";
+    Unauthorized = "unauthorized", UNAUTHORIZED, "Credentials are missing or wrong",
+        "Send a token as `Authorization: Bearer …`. It may have expired or been revoked.";
+    Forbidden = "forbidden", FORBIDDEN, "The token may not do this",
+        "The token is valid but lacks the scope. Ask whoever manages the book for one that has it.";
+    NotFound = "not_found", NOT_FOUND, "There is nothing here",
+        "Nothing has this address, or the token may not know of it.";
+    MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, "The method does not fit",
+        "The address exists but does not take this method. The `Allow` header lists those it takes.";
+    BookClosed = "book_closed", CONFLICT, "The book is closed",
+        "A closed book takes no clicks. Reopen it first.";
+    SlugTaken = "slug_taken", CONFLICT, "The slug is taken",
+        "Another book has this slug. Choose another, or use PUT on the slug to change that book.";
+    HasClicks = "has_clicks", CONFLICT, "The book has clicks already",
+        "The rollups of a book can be changed only before its first click.";
+    TooLarge = "too_large", PAYLOAD_TOO_LARGE, "The body is too large",
+        "A body has at most 1 MiB, after decompression. Send the rest in another request.";
+    TooManyClicks = "too_many_clicks", PAYLOAD_TOO_LARGE, "There are too many clicks",
+        "A request holds at most 10,000 clicks. Send the rest in another request.";
+    UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE, "The content type does not fit",
+        "The detail says which `Content-Type` and `Content-Encoding` are taken here. curl's -d alone sends a form; add -H 'content-type: application/json'.";
+    Invalid = "invalid", UNPROCESSABLE_ENTITY, "The request does not make sense",
+        "The body is JSON, but not of the right shape or out of bounds. `errors` lists what is wrong.";
+    AllRejected = "all_rejected", UNPROCESSABLE_ENTITY, "No click could be accepted",
+        "Every click of the request was rejected. `errors` says why, click by click.";
+    Internal = "internal", INTERNAL_SERVER_ERROR, "Something is wrong on our side",
+        "The log of the server says more, under the request's id. Nothing of the request was acknowledged.";
+    QueueFull = "queue_full", SERVICE_UNAVAILABLE, "The queue is full",
+        "Clicks arrive faster than they can be committed. Send the request again after the time in `Retry-After`; nothing of it was counted.";
+    Unavailable = "unavailable", SERVICE_UNAVAILABLE, "The database is out of reach",
+        "Send the request again after the time in `Retry-After`. Clicks with an id or an Idempotency-Key count once, however often they are sent.";
+}
+
+/// What went wrong with a request.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    code: Code,
+    detail: String,
+    errors: Vec<FieldError>,
+    headers: HeaderMap,
+}
+
+/// RFC 9457 problem details.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct ProblemBody {
+    #[serde(rename = "type")]
+    #[schema(example = "/problems/not_found")]
+    type_: String,
+    title: String,
+    status: u16,
+    detail: String,
+    code: String,
+    /// What is wrong, where several things are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    errors: Vec<FieldError>,
+}
+
+impl Problem {
+    pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            errors: Vec::new(),
+            headers: HeaderMap::new(),
+        }
+    }
+
+    /// Several things are wrong.
+    pub(super) fn with_errors(code: Code, errors: Vec<FieldError>) -> Self {
+        let detail = match errors.first() {
+            Some(error) if errors.len() == 1 => match &error.field {
+                Some(field) => format!("{field}: {}", error.detail),
+                None => error.detail.clone(),
+            },
+            _ => format!("{} things are wrong; see errors", errors.len()),
+        };
+        Self {
+            errors,
+            ..Self::new(code, detail)
+        }
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self::new(Code::NotFound, "nothing has this address")
+    }
+
+    /// No or wrong credentials; RFC 6750, section 3, tells the two apart.
+    pub(super) fn unauthorized(sent: bool) -> Self {
+        let (detail, challenge) = if sent {
+            (
+                "the token is unknown, expired or revoked",
+                "Bearer realm=\"pagetide\", error=\"invalid_token\"",
+            )
+        } else {
+            (
+                "send a token as `Authorization: Bearer …`",
+                "Bearer realm=\"pagetide\"",
+            )
+        };
+        let mut problem = Self::new(Code::Unauthorized, detail);
+        let challenge = HeaderValue::from_static(challenge);
+        problem.headers.insert(WWW_AUTHENTICATE, challenge);
+        problem
+    }
+
+    /// A fault of ours. Its whole chain is logged here, once; the client learns none of it.
+    pub(super) fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::error!(error = %telemetry::chain(error), "a request failed");
+        Self::new(
+            Code::Internal,
+            "the request failed; the server's log says more",
+        )
+    }
+
+    fn unavailable(code: Code, detail: &str) -> Self {
+        let mut problem = Self::new(code, detail);
+        problem.headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+        problem
+    }
+
+    /// A reading failed: nothing that a client did.
+    fn database(error: &sqlx::Error) -> Self {
+        tracing::warn!(error = %telemetry::chain(error), "the database could not be read");
+        Self::unavailable(
+            Code::Unavailable,
+            "the database could not be read; try again",
+        )
+    }
+
+    pub(super) fn is(&self, code: Code) -> bool {
+        self.code == code
+    }
+
+    pub(super) fn allowing(mut self, allow: Option<&HeaderValue>) -> Self {
+        if let Some(allow) = allow {
+            self.headers.insert(ALLOW, allow.clone());
+        }
+        self
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = ProblemBody {
+            type_: format!("/problems/{}", self.code.as_str()),
+            title: self.code.title().to_owned(),
+            status: self.code.status().as_u16(),
+            detail: self.detail,
+            code: self.code.as_str().to_owned(),
+            errors: self.errors,
+        };
+        let mut response = (self.code.status(), self.headers, Json(body)).into_response();
+        let kind = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        response
+    }
+}
+
+impl From<sqlx::Error> for Problem {
+    fn from(error: sqlx::Error) -> Self {
+        Self::database(&error)
+    }
+}
+
+impl From<LookupError> for Problem {
+    fn from(error: LookupError) -> Self {
+        match error {
+            LookupError::Database(error) => Self::database(&error),
+            LookupError::Plan(_) => Self::internal(&error),
+        }
+    }
+}
+
+impl From<InsertError> for Problem {
+    fn from(error: InsertError) -> Self {
+        match error {
+            InsertError::SlugTaken => Self::new(Code::SlugTaken, error.to_string()),
+            InsertError::Database(error) => Self::database(&error),
+        }
+    }
+}
+
+impl From<SubmitError> for Problem {
+    fn from(error: SubmitError) -> Self {
+        let detail = error.to_string();
+        match error {
+            SubmitError::QueueFull => Self::unavailable(Code::QueueFull, &detail),
+            SubmitError::Unavailable => Self::unavailable(Code::Unavailable, &detail),
+            SubmitError::Refused(Refusal::NoSuchBook) => Self::not_found(),
+            SubmitError::Refused(Refusal::Closed) => Self::new(Code::BookClosed, detail),
+            SubmitError::Refused(Refusal::HasClicks) => Self::new(Code::HasClicks, detail),
+            SubmitError::Refused(Refusal::Invalid(errors)) => {
+                Self::with_errors(Code::Invalid, errors)
+            }
+            SubmitError::Failed => Self::internal(&error),
+        }
+    }
+}
+
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Self {
+        let code = match error {
+            BodyError::NotJson(_) => Code::NotJson,
+            BodyError::TooMany => Code::TooManyClicks,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<BadQuery> for Problem {
+    fn from(error: BadQuery) -> Self {
+        Self::new(Code::BadCursor, error.to_string())
+    }
+}
+
+impl From<Unreadable> for Problem {
+    fn from(error: Unreadable) -> Self {
+        Self::unavailable(Code::Unavailable, &error.to_string())
+    }
+}
+
+impl From<SnapshotError> for Problem {
+    fn from(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::Database(error) => Self::database(&error),
+            _ => Self::internal(&error),
+        }
+    }
+}
+
+impl From<CountsError> for Problem {
+    fn from(error: CountsError) -> Self {
+        match error {
+            CountsError::Database(error) => Self::database(&error),
+            CountsError::State(_) => Self::internal(&error),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Connections: accepted, served over HTTP/1.1 and HTTP/2 with prior knowledge, and drained.
+
+use std::io;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::stream::follow::SLOW_READER;
+
+/// How long a client may take to send the head of a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often a quiet HTTP/2 connection is asked whether it is still there.
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// How long to wait after `accept` failed: file descriptors may have run out, and connections end.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves `router` on `listener` until `stop`; then no connection is accepted any more, and this
+/// returns when those that were have ended, each after the request that it is in.
+pub(crate) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+    let connections = TaskTracker::new();
+    let graceful = GracefulShutdown::new();
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT);
+    http.http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY);
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(io) = timed(stream) else {
+            // It was gone before it was served.
+            continue;
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let connection = http.serve_connection(io, service).into_owned();
+        let connection = graceful.watch(connection);
+        connections.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = %error, "a connection ended");
+            }
+        });
+    }
+    drop(listener);
+    graceful.shutdown().await;
+    connections.close();
+    connections.wait().await;
+}
+
+/// A socket on which a write that is blocked for long fails, so that a reader that never reads is
+/// let go.
+fn timed(stream: TcpStream) -> io::Result<TokioIo<std::pin::Pin<Box<TimeoutStream<TcpStream>>>>> {
+    stream.set_nodelay(true)?;
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(SLOW_READER));
+    Ok(TokioIo::new(Box::pin(stream)))
+}

@@ -1,0 +1,80 @@
+//! What handlers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::ended::EndedTokens;
+use crate::access::token::Tokens;
+use crate::book::directory::Directory;
+use crate::ingest::lane::Lanes;
+use crate::stream::hub::Hub;
+use crate::telemetry;
+
+/// What handlers share.
+#[derive(Clone)]
+pub(crate) struct AppState {
+    pub(crate) pool: PgPool,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) ended_tokens: Arc<EndedTokens>,
+    pub(crate) lanes: Arc<Lanes>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) streams: Arc<Streams>,
+    pub(crate) metrics: PrometheusHandle,
+    /// Rings when a book was deleted, so that its rows are removed.
+    pub(crate) purge: Arc<tokio::sync::Notify>,
+}
+
+/// The event streams of this process.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    pub(crate) heartbeat: Duration,
+    pub(crate) max_age: Option<Duration>,
+    /// Over how much time goodbyes are spread at most when the process shuts down.
+    pub(crate) drain_spread: Duration,
+    /// Cancelled when the process shuts down.
+    pub(crate) drain: CancellationToken,
+    pub(crate) most: usize,
+    pub(crate) open: AtomicUsize,
+}
+
+/// One open stream; counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenStream(Arc<Streams>);
+
+impl Streams {
+    /// Counts one stream more, unless there are too many.
+    pub(crate) fn open(self: &Arc<Self>) -> Option<OpenStream> {
+        let before = self.open.fetch_add(1, Ordering::SeqCst);
+        let stream = OpenStream(Arc::clone(self));
+        telemetry::streams_open(before + 1);
+        (before < self.most).then_some(stream)
+    }
+
+    /// At what age a stream is closed: 0.8 to 1.0 of what is configured, so that streams which were
+    /// opened together do not end together.
+    pub(crate) fn jittered_max_age(&self) -> Option<Duration> {
+        let part = rand::random_range(0.8..=1.0);
+        self.max_age.map(|age| age.mul_f64(part))
+    }
+
+    /// How long one of the open streams waits with its goodbye: a millisecond for each stream,
+    /// so that few do not wait for nothing and many do not come back all at once.
+    pub(crate) fn drain_after(&self) -> Duration {
+        let most = u64::try_from(self.open.load(Ordering::SeqCst)).unwrap_or(u64::MAX);
+        let spread = Duration::from_millis(most).min(self.drain_spread);
+        spread.mul_f64(rand::random())
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        let before = self.0.open.fetch_sub(1, Ordering::SeqCst);
+        telemetry::streams_open(before - 1);
+    }
+}

@@ -1,0 +1,329 @@
+//! Admission: from a request's body to clicks that can be counted. No database.
+//!
+//! Each click is judged by itself: a batch's good clicks go on even if others are refused.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::commit::Batch;
+use crate::book::directory::Known;
+use crate::click::{Click, ClickId, Micros};
+use crate::engine::window;
+use crate::page::{self, MAX_PAGE_BYTES};
+use crate::time::{TimeError, Timestamp};
+
+/// Most clicks of one request.
+pub const MAX_CLICKS: usize = 10_000;
+
+/// Oldest age, in milliseconds, that a click may give instead of a time: 7 days.
+const MAX_AGE_MS: i64 = 7 * 24 * 3_600_000;
+
+const MAX_NAME_BYTES: usize = 200;
+const MAX_REFERRER_BYTES: usize = 2048;
+
+/// How clicks stand in a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// One click, or an array of them.
+    Json,
+    /// One a line.
+    Ndjson,
+}
+
+/// A body that holds no clicks at all.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BodyError {
+    /// It is no JSON.
+    #[error("the body is no JSON: {0}")]
+    NotJson(String),
+    /// It holds more than [`MAX_CLICKS`].
+    #[error("a request holds at most {MAX_CLICKS} clicks")]
+    TooMany,
+}
+
+/// A click that was not let in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rejection {
+    /// Its place in the request.
+    pub index: usize,
+    /// Its id, if it gave one.
+    pub id: Option<String>,
+    /// A short word for programs.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub detail: String,
+}
+
+/// What admission let in.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Admitted {
+    /// What goes on to the lane.
+    pub batch: Batch,
+    /// The place in the request of each click of the batch.
+    pub places: Vec<usize>,
+    /// What was not let in.
+    pub rejections: Vec<Rejection>,
+}
+
+/// The circumstances of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Circumstances<'a> {
+    /// Which book the clicks are for.
+    pub book: &'a Known,
+    /// When the request was received.
+    pub received_at: Timestamp,
+    /// Gives clicks without an id theirs.
+    pub idempotency_key: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SentClick<'a> {
+    #[serde(borrow)]
+    page: Cow<'a, str>,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(borrow, default)]
+    at: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    age_ms: Option<&'a RawValue>,
+    #[serde(default)]
+    visitor: Option<String>,
+    #[serde(default)]
+    referrer: Option<String>,
+    #[serde(default)]
+    source: Option<String>,
+    #[serde(borrow, default)]
+    value: Option<&'a RawValue>,
+}
+
+/// Reads a body and lets its clicks in.
+///
+/// # Errors
+/// The body holds no clicks at all.
+pub fn admit(
+    form: Form,
+    body: &[u8],
+    circumstances: Circumstances<'_>,
+) -> Result<Admitted, BodyError> {
+    let mut admitted = Admitted::default();
+    for (index, text) in elements(form, body)?.into_iter().enumerate() {
+        match admit_one(index, text, circumstances) {
+            Ok(click) => {
+                admitted.batch.clicks.push(click);
+                admitted.places.push(index);
+            }
+            Err(rejection) => admitted.rejections.push(Rejection { index, ..rejection }),
+        }
+    }
+    admitted.batch.rejected = admitted.rejections.len();
+    Ok(admitted)
+}
+
+/// The JSON texts of the single clicks. A line that is no JSON is rejected by itself.
+fn elements(form: Form, body: &[u8]) -> Result<Vec<&str>, BodyError> {
+    let text = std::str::from_utf8(body)
+        .map_err(|error| BodyError::NotJson(format!("it is no UTF-8: {error}")))?;
+    let elements: Vec<&str> = match form {
+        Form::Ndjson => text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect(),
+        Form::Json => {
+            let not_json = |error: serde_json::Error| BodyError::NotJson(error.to_string());
+            if text.trim_start().starts_with('[') {
+                let list: Vec<&RawValue> = serde_json::from_str(text).map_err(not_json)?;
+                list.into_iter().map(RawValue::get).collect()
+            } else {
+                let one: &RawValue = serde_json::from_str(text).map_err(not_json)?;
+                vec![one.get()]
+            }
+        }
+    };
+    if elements.len() > MAX_CLICKS {
+        return Err(BodyError::TooMany);
+    }
+    Ok(elements)
+}
+
+fn reject(reason: &'static str, detail: impl Into<String>) -> Rejection {
+    Rejection {
+        index: 0,
+        id: None,
+        reason,
+        detail: detail.into(),
+    }
+}
+
+fn admit_one(
+    index: usize,
+    text: &str,
+    circumstances: Circumstances<'_>,
+) -> Result<Click, Rejection> {
+    let sent: SentClick<'_> = serde_json::from_str(text).map_err(|error| {
+        let detail = error.to_string();
+        // The one error of a text that is JSON by the grammar and yet no text.
+        if detail.contains("surrogate") {
+            reject("bad_character", detail)
+        } else if error.is_data() {
+            reject("wrong_shape", detail)
+        } else {
+            reject("not_json", detail)
+        }
+    })?;
+    let id = sent.id.clone();
+    let named = |rejection| Rejection { id, ..rejection };
+    checked(index, sent, circumstances).map_err(named)
+}
+
+fn checked(
+    index: usize,
+    sent: SentClick<'_>,
+    circumstances: Circumstances<'_>,
+) -> Result<Click, Rejection> {
+    let Circumstances {
+        book,
+        received_at,
+        idempotency_key,
+    } = circumstances;
+    let id = match (&sent.id, idempotency_key) {
+        (Some(id), _) => {
+            if id.is_empty() {
+                return Err(reject("id_empty", "an id has 1 to 200 bytes"));
+            }
+            text_within("id", "id_too_long", id, ClickId::MAX_BYTES)?;
+            ClickId::chosen(book.book.id, id)
+        }
+        (None, Some(key)) => ClickId::derived(book.book.id, key, index),
+        (None, None) => ClickId::made(),
+    };
+    let optional = |name, too_long, text: Option<String>, most| match text {
+        Some(text) if !text.is_empty() => {
+            text_within(name, too_long, &text, most)?;
+            Ok(Some(text))
+        }
+        _ => Ok(None),
+    };
+    Ok(Click {
+        id,
+        page: page_of(&sent.page, book)?,
+        at: time_of(&sent, book, received_at)?,
+        received_at,
+        visitor: optional("visitor", "visitor_too_long", sent.visitor, MAX_NAME_BYTES)?,
+        referrer: optional(
+            "referrer",
+            "referrer_too_long",
+            sent.referrer,
+            MAX_REFERRER_BYTES,
+        )?,
+        source: optional("source", "source_too_long", sent.source, MAX_NAME_BYTES)?,
+        value: sent.value.map(value_of).transpose()?,
+    })
+}
+
+fn text_within(
+    name: &str,
+    too_long: &'static str,
+    text: &str,
+    most: usize,
+) -> Result<(), Rejection> {
+    if text.len() > most {
+        return Err(reject(too_long, format!("{name} has at most {most} bytes")));
+    }
+    if text.chars().any(char::is_control) {
+        let detail = format!("{name} holds a control character");
+        return Err(reject("bad_character", detail));
+    }
+    Ok(())
+}
+
+fn page_of(sent: &str, book: &Known) -> Result<String, Rejection> {
+    if sent.is_empty() {
+        return Err(reject("page_empty", "a page has 1 to 2048 bytes"));
+    }
+    text_within("page", "page_too_long", sent, MAX_PAGE_BYTES)?;
+    let settings = &book.book.settings;
+    if !settings.canonical_pages {
+        return Ok(sent.to_owned());
+    }
+    let page = page::canonical(sent, &settings.base_path);
+    if page.len() > MAX_PAGE_BYTES {
+        let detail = format!("page has more than {MAX_PAGE_BYTES} bytes once it is escaped");
+        return Err(reject("page_too_long", detail));
+    }
+    Ok(page)
+}
+
+fn time_of(
+    sent: &SentClick<'_>,
+    book: &Known,
+    received_at: Timestamp,
+) -> Result<Timestamp, Rejection> {
+    let at = match (sent.at, sent.age_ms) {
+        (None, None) => received_at,
+        (Some(_), Some(_)) => return Err(reject("bad_time", "give at or age_ms, not both")),
+        (Some(at), None) => given_time(at)?,
+        (None, Some(age)) => {
+            let age = age.get().parse::<i64>().ok();
+            let age = age.filter(|age| (0..=MAX_AGE_MS).contains(age));
+            let age = age.ok_or_else(|| {
+                reject(
+                    "bad_age",
+                    "age_ms is an integer from 0 to 604800000 (7 days)",
+                )
+            })?;
+            Timestamp::saturating_from_millis(received_at.millis() - age)
+        }
+    };
+    if let Some(most) = book.book.settings.max_future_ms {
+        let ahead = at.millis() - received_at.millis();
+        if ahead > most {
+            let detail = format!("{ahead} ms ahead of its receipt; the book allows {most}");
+            return Err(reject("too_far_ahead", detail));
+        }
+    }
+    let windows = book
+        .plan
+        .rollups
+        .iter()
+        .flat_map(|rollup| window::assign(rollup.window, at.millis()));
+    if !windows.into_iter().all(window::Bounds::in_range) {
+        let detail = "a window that holds it would reach beyond the years 0001 to 9999";
+        return Err(reject("time_out_of_range", detail));
+    }
+    Ok(at)
+}
+
+fn given_time(at: &RawValue) -> Result<Timestamp, Rejection> {
+    let text = at.get();
+    let parsed = match serde_json::from_str::<Cow<'_, str>>(text) {
+        Ok(text) => Timestamp::parse_rfc3339(&text),
+        Err(_) => match text.parse::<i64>() {
+            Ok(millis) => Timestamp::from_millis(millis).ok_or(TimeError::OutOfRange),
+            // An integer that 64 bits do not hold is a time all the same, if a far one.
+            Err(_)
+                if text
+                    .trim_start_matches('-')
+                    .bytes()
+                    .all(|b| b.is_ascii_digit()) =>
+            {
+                Err(TimeError::OutOfRange)
+            }
+            Err(_) => Err(TimeError::Malformed),
+        },
+    };
+    parsed.map_err(|error| {
+        let reason = match error {
+            TimeError::Malformed => "bad_time",
+            TimeError::OutOfRange => "time_out_of_range",
+        };
+        reject(reason, error.to_string())
+    })
+}
+
+fn value_of(raw: &RawValue) -> Result<Micros, Rejection> {
+    let detail = "a value is a number with at most 6 fraction digits and at most 10^12 in size";
+    Micros::from_json(raw).ok_or_else(|| reject("bad_value", detail))
+}

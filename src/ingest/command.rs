@@ -1,0 +1,196 @@
+//! Commands: what changes a book besides clicks, committed in the same queue as its clicks, so
+//! that a command comes after the clicks that were sent before it.
+
+use serde_json::json;
+use sqlx::{Connection, PgConnection};
+use uuid::Uuid;
+
+use super::commit::windows;
+use super::commit::{CommitError, Committed, Receipt, Refusal, Tally};
+use crate::book::hot::{self, LockedBook};
+use crate::book::{self, BookPatch, FieldError};
+use crate::engine::{self, Outcome, Progress, Reach, Watermark};
+use crate::frame::{self, NewFrame};
+use crate::time::Timestamp;
+
+/// What is to be done to a book.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Command {
+    /// End its input: every window fires.
+    Close,
+    /// Take clicks again; what has fired stays fired.
+    Reopen,
+    /// Set what the patch holds.
+    Update(BookPatch),
+}
+
+/// What a command did to a locked book.
+struct Done {
+    kind: &'static str,
+    body: serde_json::Value,
+    frames: Vec<NewFrame>,
+}
+
+/// Carries out one command in a transaction of its own. A book that is already as the command
+/// wants it stays as it is.
+///
+/// # Errors
+/// Everything was rolled back.
+pub async fn carry_out(
+    conn: &mut PgConnection,
+    now: Timestamp,
+    id: Uuid,
+    command: &Command,
+) -> Result<Committed, CommitError> {
+    let mut tx = conn.begin().await?;
+    let Some(mut book) = hot::lock(&mut tx, &[id], 1).await?.pop() else {
+        return Ok(refused(Refusal::NoSuchBook));
+    };
+    let done = match command {
+        Command::Close if !book.closed => close(&mut tx, &mut book, now).await?,
+        Command::Reopen if book.closed => reopen(&mut book, now)?,
+        Command::Close | Command::Reopen => return Ok(unchanged(&book)),
+        Command::Update(patch) => match update(&mut book, patch, now)? {
+            Ok(done) => done,
+            Err(refusal) => return Ok(refused(refusal)),
+        },
+    };
+    hot::log(
+        &mut tx,
+        id,
+        book.first_seq,
+        done.kind,
+        now.millis(),
+        &done.body,
+    )
+    .await?;
+    frame::insert(&mut tx, &done.frames).await?;
+    let pruned = frame::prune(&mut tx, &mut [&mut book]).await?;
+    hot::reconfigure(&mut tx, &book).await?;
+    hot::advance(&mut tx, &[&book]).await?;
+    tx.commit().await?;
+    Ok(Committed {
+        woken: vec![id],
+        tally: Tally {
+            minted: done.frames.len() as u64,
+            pruned,
+            ..Tally::default()
+        },
+        ..unchanged(&book)
+    })
+}
+
+async fn close(
+    conn: &mut PgConnection,
+    book: &mut LockedBook,
+    now: Timestamp,
+) -> Result<Done, CommitError> {
+    let plan = book::plan(&book.settings, &book.rollups)?;
+    let everything = Reach {
+        touched: Vec::new(),
+        due: Watermark::END_OF_TIME,
+    };
+    let mut loaded = windows::load(conn, vec![(&*book, &plan, everything)]).await?;
+    let unfired = loaded.remove(&book.id).unwrap_or_default();
+    book.before_close = book.progress.watermark;
+    book.closed = true;
+    book.revision += 1;
+    let Outcome {
+        progress, changed, ..
+    } = engine::close(book.progress, unfired);
+    book.progress = progress;
+    let mut frames = Vec::new();
+    if !changed.is_empty() {
+        frames = frame::mint_counts(book, now, &plan.rollups, &changed)?;
+    }
+    frames.push(frame::mint_status(book, now, "closed")?);
+    let (id, generation) = (book.id, book.generation);
+    let rows: Vec<windows::Row<'_>> = changed
+        .into_iter()
+        .map(|changed| windows::Row {
+            book: id,
+            generation,
+            key: changed.key,
+            window: changed.window,
+        })
+        .collect();
+    windows::put(conn, &rows, now).await?;
+    Ok(Done {
+        kind: "closed",
+        body: json!({}),
+        frames,
+    })
+}
+
+fn reopen(book: &mut LockedBook, now: Timestamp) -> Result<Done, CommitError> {
+    book.progress = Progress {
+        watermark: book.before_close,
+        ..book.progress
+    };
+    book.before_close = Watermark::MINUS_INFINITY;
+    book.closed = false;
+    book.revision += 1;
+    Ok(Done {
+        kind: "reopened",
+        body: json!({}),
+        frames: vec![frame::mint_status(book, now, "reopened")?],
+    })
+}
+
+fn update(
+    book: &mut LockedBook,
+    patch: &BookPatch,
+    now: Timestamp,
+) -> Result<Result<Done, Refusal>, CommitError> {
+    let settings = book.settings.clone().patched(patch.settings.clone());
+    let rollups = patch.rollups.as_ref().unwrap_or(&book.rollups).clone();
+    let mut errors: Vec<FieldError> = Vec::new();
+    if let Some(title) = &patch.title {
+        errors.extend(book::check_title(title));
+    }
+    if let Some(origins) = &patch.origins {
+        errors.extend(book::check_origins(origins));
+    }
+    errors.extend(book::check_counting(&settings, &rollups));
+    if !errors.is_empty() {
+        return Ok(Err(Refusal::Invalid(errors)));
+    }
+    if rollups != book.rollups && book.progress.newest_event_ms.is_some() {
+        return Ok(Err(Refusal::HasClicks));
+    }
+    book.settings = settings;
+    book.rollups = rollups;
+    if let Some(title) = &patch.title {
+        book.title.clone_from(title);
+    }
+    if let Some(origins) = &patch.origins {
+        book.origins.clone_from(origins);
+    }
+    book.revision += 1;
+    Ok(Ok(Done {
+        kind: "settings",
+        body: json!({ "settings": book.settings, "rollups": book.rollups }),
+        frames: vec![frame::mint_status(book, now, "settings")?],
+    }))
+}
+
+fn refused(refusal: Refusal) -> Committed {
+    Committed {
+        replies: vec![Err(refusal)],
+        woken: Vec::new(),
+        tally: Tally::default(),
+    }
+}
+
+fn unchanged(book: &LockedBook) -> Committed {
+    Committed {
+        replies: vec![Ok(Receipt {
+            fates: Vec::new(),
+            position: book.position,
+            revision: book.revision,
+            watermark: book.progress.watermark,
+        })],
+        woken: Vec::new(),
+        tally: Tally::default(),
+    }
+}

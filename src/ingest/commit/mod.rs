@@ -1,0 +1,394 @@
+//! The write transaction.
+//!
+//! **Promises.** Clicks, windows, frames, prune and watermark commit together or not at all; a
+//! click id counts once; positions are minted under the row's lock, so their order is commit order;
+//! the number of statements grows neither with clicks nor with books.
+//!
+//! **Called by** [`super::lane`] alone, which is the top of the write path: it retries, and it
+//! answers only after the commit.
+
+pub mod clicks;
+pub mod windows;
+
+use std::collections::{HashMap, HashSet};
+
+use sqlx::{Connection, PgConnection};
+use uuid::Uuid;
+
+use crate::book::hot::{self, LockedBook};
+use crate::book::{self, PlanError, Totals};
+use crate::click::Click;
+use crate::engine::aggregate::StateError;
+use crate::engine::{self, MissedWindow, Plan, Reach, Status, Watermark};
+use crate::frame::{self, NewFrame};
+use crate::time::Timestamp;
+
+/// The clicks of one request.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Batch {
+    /// In the order in which they were sent.
+    pub clicks: Vec<Click>,
+    /// How many more admission rejected; they count in the book's totals.
+    pub rejected: usize,
+}
+
+/// What became of a request's clicks.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Receipt {
+    /// One for each click of the batch, in order.
+    pub fates: Vec<Fate>,
+    /// The newest position of the book.
+    pub position: i64,
+    /// The book's revision.
+    pub revision: i64,
+    /// How far event time has come.
+    pub watermark: Watermark,
+}
+
+/// What became of one click.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Counted, or dropped for being too late; in the log either way.
+    Judged {
+        /// Over all rollups.
+        status: Status,
+        /// The windows that it came too late for, when it was counted in others.
+        missed: Vec<Missed>,
+    },
+    /// Its id was there before.
+    Duplicate {
+        /// Whether the click that is known has another page.
+        differs: bool,
+    },
+}
+
+/// A window that a click came too late for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Missed {
+    /// Name of the rollup.
+    pub rollup: String,
+    /// First moment.
+    pub start: Timestamp,
+    /// First moment after it.
+    pub end: Timestamp,
+}
+
+/// Why a request was not carried out, although the transaction went well.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// No such book, or it was deleted.
+    #[error("there is no such book")]
+    NoSuchBook,
+    /// It takes no clicks.
+    #[error("the book is closed")]
+    Closed,
+    /// The change does not fit the book.
+    #[error("the change does not fit the book")]
+    Invalid(Vec<book::FieldError>),
+    /// Rollups of a book with clicks cannot be changed.
+    #[error("the book has clicks already")]
+    HasClicks,
+}
+
+/// Why a transaction was rolled back.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// What the database says.
+    #[error("the transaction failed")]
+    Database(#[from] sqlx::Error),
+    /// A stored window cannot be read.
+    #[error("a stored window cannot be read")]
+    State(#[from] StateError),
+    /// A book cannot be counted by.
+    #[error("the book cannot be used")]
+    Plan(#[from] PlanError),
+    /// A frame cannot be written.
+    #[error("a frame cannot be written as JSON")]
+    Frame(#[from] serde_json::Error),
+}
+
+/// A committed transaction.
+#[derive(Debug)]
+pub struct Committed {
+    /// One for each request, in order.
+    pub replies: Vec<Result<Receipt, Refusal>>,
+    /// The books that got new frames.
+    pub woken: Vec<Uuid>,
+    /// What it did, for the metrics.
+    pub tally: Tally,
+}
+
+/// What a transaction did.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Tally {
+    /// How the clicks fared.
+    pub totals: Totals,
+    /// Frames minted.
+    pub minted: u64,
+    /// Frames pruned.
+    pub pruned: u64,
+}
+
+/// Commits the clicks of many requests in one transaction.
+///
+/// `again` says that an earlier try of the same requests may have been committed without our
+/// knowing it; then even ids that this server made are looked for.
+///
+/// # Errors
+/// Everything was rolled back.
+pub async fn commit(
+    conn: &mut PgConnection,
+    now: Timestamp,
+    requests: &[(Uuid, &Batch)],
+    again: bool,
+) -> Result<Committed, CommitError> {
+    let mut tx = conn.begin().await?;
+    let locked = lock(&mut tx, requests).await?;
+    let mut ledgers = open_ledgers(locked, requests)?;
+    let known = clicks::known(&mut tx, looked_for(&ledgers, again)).await?;
+    for ledger in ledgers.values_mut() {
+        ledger.sort_out_duplicates(known.get(&ledger.book.id));
+    }
+
+    let mut loaded = windows::load(&mut tx, reaches(&ledgers)).await?;
+
+    let mut written = Written::default();
+    for ledger in ledgers.values_mut() {
+        let windows = loaded.remove(&ledger.book.id).unwrap_or_default();
+        ledger.count(windows, now, &mut written)?;
+    }
+    clicks::insert(&mut tx, &written.clicks).await?;
+    windows::put(&mut tx, &written.windows, now).await?;
+    frame::insert(&mut tx, &written.frames).await?;
+    let mut books: Vec<&mut LockedBook> = ledgers.values_mut().map(|l| &mut l.book).collect();
+    let pruned = frame::prune(&mut tx, &mut books).await?;
+    let books: Vec<&LockedBook> = books.into_iter().map(|b| &*b).collect();
+    hot::advance(&mut tx, &books).await?;
+    tx.commit().await?;
+
+    let mut tally = Tally {
+        minted: written.frames.len() as u64,
+        pruned,
+        ..Tally::default()
+    };
+    for ledger in ledgers.values() {
+        tally.totals.add(&ledger.totals);
+    }
+    let woken: HashSet<Uuid> = written.frames.iter().map(|f| f.book).collect();
+    let replies = requests
+        .iter()
+        .map(|(book, batch)| match ledgers.get_mut(book) {
+            None => Err(Refusal::NoSuchBook),
+            Some(ledger) => ledger.reply(batch.clicks.len()),
+        });
+    Ok(Committed {
+        replies: replies.collect(),
+        woken: woken.into_iter().collect(),
+        tally,
+    })
+}
+
+async fn lock(
+    conn: &mut PgConnection,
+    requests: &[(Uuid, &Batch)],
+) -> Result<Vec<LockedBook>, sqlx::Error> {
+    let mut clicks_of: HashMap<Uuid, usize> = HashMap::new();
+    for (book, batch) in requests {
+        *clicks_of.entry(*book).or_default() += batch.clicks.len();
+    }
+    let mut ids: Vec<Uuid> = clicks_of.keys().copied().collect();
+    ids.sort_unstable();
+    // One number for all of them keeps the statement plain; gaps in the sequence are allowed.
+    let most = clicks_of.values().max().copied().unwrap_or(0);
+    hot::lock(conn, &ids, i64::try_from(most).unwrap_or(i64::MAX)).await
+}
+
+/// The clicks (book, id) that may have been sent before.
+fn looked_for(ledgers: &HashMap<Uuid, Ledger<'_>>, again: bool) -> Vec<(Uuid, Uuid)> {
+    let of_ledger = |ledger: &Ledger<'_>| {
+        let book = ledger.book.id;
+        let sent = ledger.sent.iter().filter(|c| again || !c.id.fresh);
+        sent.map(|click| (book, click.id.uuid)).collect::<Vec<_>>()
+    };
+    ledgers.values().flat_map(of_ledger).collect()
+}
+
+/// The windows that the fresh clicks need.
+fn reaches<'a, 'b>(
+    ledgers: &'b HashMap<Uuid, Ledger<'a>>,
+) -> Vec<(&'b LockedBook, &'b Plan, Reach<'a>)> {
+    let of_ledger = |ledger: &'b Ledger<'a>| {
+        let reach = engine::reach(&ledger.plan, ledger.book.progress, &ledger.fresh);
+        (&ledger.book, &ledger.plan, reach)
+    };
+    ledgers.values().map(of_ledger).collect()
+}
+
+/// The work of one book in one transaction.
+struct Ledger<'a> {
+    book: LockedBook,
+    plan: Plan,
+    /// All clicks of its requests, in order of arrival.
+    sent: Vec<&'a Click>,
+    rejected: usize,
+    /// Those of them that are new, in the same order.
+    fresh: Vec<&'a Click>,
+    /// One for each sent click; taken from the front as requests are answered.
+    fates: std::collections::VecDeque<Fate>,
+    totals: Totals,
+}
+
+/// What all books of a transaction write, statement by statement.
+#[derive(Default)]
+struct Written<'a> {
+    clicks: Vec<clicks::Row<'a>>,
+    windows: Vec<windows::Row<'a>>,
+    frames: Vec<NewFrame>,
+}
+
+fn open_ledgers<'a>(
+    locked: Vec<LockedBook>,
+    requests: &[(Uuid, &'a Batch)],
+) -> Result<HashMap<Uuid, Ledger<'a>>, PlanError> {
+    let mut ledgers = HashMap::with_capacity(locked.len());
+    for book in locked {
+        let plan = book::plan(&book.settings, &book.rollups)?;
+        let ledger = Ledger {
+            book,
+            plan,
+            sent: Vec::new(),
+            rejected: 0,
+            fresh: Vec::new(),
+            fates: std::collections::VecDeque::new(),
+            totals: Totals::default(),
+        };
+        ledgers.insert(ledger.book.id, ledger);
+    }
+    for (book, batch) in requests {
+        if let Some(ledger) = ledgers.get_mut(book)
+            && !ledger.book.closed
+        {
+            ledger.sent.extend(&batch.clicks);
+            ledger.rejected += batch.rejected;
+        }
+    }
+    Ok(ledgers)
+}
+
+impl<'a> Ledger<'a> {
+    /// Separates new clicks from those whose id is in the log or came earlier in this transaction.
+    fn sort_out_duplicates(&mut self, known: Option<&HashMap<Uuid, String>>) {
+        let mut seen: HashMap<Uuid, &str> = HashMap::with_capacity(self.sent.len());
+        for click in &self.sent {
+            let id = click.id.uuid;
+            let in_log = known.and_then(|k| k.get(&id)).map(String::as_str);
+            match in_log.or_else(|| seen.get(&id).copied()) {
+                Some(page) => self.fates.push_back(Fate::Duplicate {
+                    differs: page != click.page,
+                }),
+                None => {
+                    seen.insert(id, &click.page);
+                    self.fresh.push(click);
+                    // Judged below; its place is kept.
+                    self.fates.push_back(Fate::Judged {
+                        status: Status::OnTime,
+                        missed: Vec::new(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Counts the fresh clicks into `windows`, moves the book, and notes what is to be written.
+    fn count(
+        &mut self,
+        windows: engine::Windows<'a>,
+        now: Timestamp,
+        written: &mut Written<'a>,
+    ) -> Result<(), CommitError> {
+        let outcome = engine::apply(&self.plan, self.book.progress, &self.fresh, windows);
+        self.settle(&outcome.verdicts);
+        if self.totals == Totals::default() {
+            return Ok(());
+        }
+        let book = &mut self.book;
+        book.totals.add(&self.totals);
+        book.revision += 1;
+        if self.fresh.is_empty() {
+            return Ok(());
+        }
+        book.progress = outcome.progress;
+        let received = self.fresh.iter().map(|c| c.received_at.millis()).max();
+        book.last_received_ms = book.last_received_ms.max(received);
+        let rows = self.fresh.iter().zip(&outcome.verdicts);
+        let rows = (book.first_seq..)
+            .zip(rows)
+            .map(|(seq, (click, verdict))| clicks::Row {
+                book: book.id,
+                click,
+                seq,
+                watermark_before: verdict.watermark_before,
+            });
+        written.clicks.extend(rows);
+        let frames = frame::mint_counts(book, now, &self.plan.rollups, &outcome.changed)?;
+        written.frames.extend(frames);
+        let (id, generation) = (book.id, book.generation);
+        let rows = outcome.changed.into_iter().map(|changed| windows::Row {
+            book: id,
+            generation,
+            key: changed.key,
+            window: changed.window,
+        });
+        written.windows.extend(rows);
+        Ok(())
+    }
+
+    /// Fills the fates of the fresh clicks in, and adds everything up.
+    fn settle(&mut self, verdicts: &[engine::Verdict]) {
+        let to_i64 = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let totals = &mut self.totals;
+        totals.rejected = to_i64(self.rejected);
+        totals.received = to_i64(self.sent.len() + self.rejected);
+        let mut verdicts = verdicts.iter();
+        for fate in &mut self.fates {
+            let Fate::Judged { status, missed } = fate else {
+                totals.duplicates += 1;
+                continue;
+            };
+            let Some(verdict) = verdicts.next() else {
+                break;
+            };
+            *status = verdict.status;
+            let windows = verdict.missed.iter();
+            *missed = windows.map(|w| Missed::of(w, &self.plan)).collect();
+            match verdict.status {
+                Status::OnTime => totals.on_time += 1,
+                Status::Late => totals.late += 1,
+                Status::Dropped => totals.dropped += 1,
+            }
+        }
+    }
+
+    /// The answer to the book's next request, which had `clicks` clicks.
+    fn reply(&mut self, clicks: usize) -> Result<Receipt, Refusal> {
+        if self.book.closed {
+            return Err(Refusal::Closed);
+        }
+        Ok(Receipt {
+            fates: self.fates.drain(..clicks).collect(),
+            position: self.book.position,
+            revision: self.book.revision,
+            watermark: self.book.progress.watermark,
+        })
+    }
+}
+
+impl Missed {
+    fn of(window: &MissedWindow, plan: &Plan) -> Self {
+        Self {
+            rollup: plan.rollups[usize::from(window.rollup)].name.clone(),
+            start: Timestamp::saturating_from_millis(window.start_ms),
+            end: Timestamp::saturating_from_millis(window.end_ms),
+        }
+    }
+}

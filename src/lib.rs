@@ -1,0 +1,32 @@
+//! Pagetide counts the clicks of online books per page in event-time windows, in Postgres, and
+//! streams every change to whoever follows a book.
+//!
+//! The way of a click is a straight line; read the modules in this order to follow it:
+//!
+//! ```text
+//! http::clicks ─▶ ingest::admission ─▶ ingest::lane ─▶ ingest::commit ─▶ (engine, frame, book::hot)
+//!                                                                 │
+//!                     http::events ◀─ stream::follow ◀─ stream::feed ◀─ stream::hub
+//! ```
+//!
+//! [`time`], [`page`], [`click`], [`rollup`], [`book`] and [`frame`] are the words of the field, as
+//! types. [`engine`] is pure. [`ingest`] writes, [`stream`] and [`counts`] read, [`access`] says who
+//! may. [`db`] reaches Postgres, or brings one up. [`http`] is the only place that knows axum, and
+//! [`app`] the only one that starts and stops things.
+
+pub mod access;
+pub mod app;
+pub mod book;
+pub mod click;
+pub mod config;
+pub mod counts;
+pub mod db;
+pub mod engine;
+pub mod frame;
+pub mod http;
+pub mod ingest;
+pub mod page;
+pub mod rollup;
+pub mod stream;
+pub mod telemetry;
+pub mod time;

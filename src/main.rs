@@ -1,0 +1,34 @@
+//! The program: arguments, then [`pagetide::app`].
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use pagetide::config::{Cli, Command};
+use pagetide::{app, http, telemetry};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let command = cli.command.unwrap_or(Command::Serve(cli.serve));
+    let done: Result<(), Box<dyn std::error::Error + Send + Sync>> = match command {
+        Command::Serve(config) => app::serve(config).await.map_err(Into::into),
+        Command::Migrate(config) => app::migrate(&config).await.map_err(Into::into),
+        Command::Openapi => print_openapi(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&*error),
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "this is what the command says")]
+fn print_openapi() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    print!("{}", http::openapi::yaml()?);
+    Ok(())
+}
+
+#[allow(clippy::print_stderr, reason = "the log may not be there to take it")]
+fn complain(error: &(dyn std::error::Error + Send + Sync + 'static)) -> ExitCode {
+    eprintln!("pagetide: {}", telemetry::chain(error));
+    ExitCode::FAILURE
+}

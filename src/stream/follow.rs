@@ -1,0 +1,326 @@
+//! One reader's connection: a cursor and a loop.
+//!
+//! **Promises.** Positions strictly increase; no frame between the cursor and the newest is left
+//! out without a `resync_required` that says so; a frame without a position of its own carries the
+//! cursor as its id, so it cannot move a client past a frame that it has not got.
+//!
+//! Nothing is queued for a reader. The stream is polled when the socket takes more, and reads on
+//! from its cursor then; the buffer in Postgres is the queue.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::cursor::{Asked, Reason, Start};
+use super::feed::{Head, Page};
+use super::hub::Watch;
+use super::state;
+use crate::telemetry;
+use crate::time::Timestamp;
+
+/// Most bytes that are read from the feed at once.
+const PAGE_BYTES: usize = 64 * 1024;
+
+/// A reader that takes nothing for this long is cut off.
+pub const SLOW_READER: Duration = Duration::from_secs(10);
+
+/// How long to wait after a failed reading before the next.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What a reader asked for besides its cursor, and when the server ends its stream.
+#[derive(Debug)]
+pub struct Options {
+    /// A snapshot where the stream begins live or after a resync.
+    pub snapshot: bool,
+    /// Heartbeats as events rather than comments.
+    pub heartbeat_events: bool,
+    /// Sent after this long with nothing sent.
+    pub heartbeat: Duration,
+    /// The stream is closed at this age.
+    pub max_age: Option<Duration>,
+    /// Cancelled when the process shuts down.
+    pub drain: CancellationToken,
+    /// How long after that this stream says goodbye.
+    pub drain_after: Duration,
+    /// Cancelled when the token behind the stream ends.
+    pub session: CancellationToken,
+}
+
+/// The stream of one connection.
+pub struct Follow {
+    watch: Watch,
+    options: Options,
+    /// What this client has been sent or resumed from.
+    cursor: i64,
+    /// Chunks that are ready; each is one write.
+    ready: VecDeque<Bytes>,
+    /// A snapshot is due before the next frame.
+    snapshot_due: bool,
+    ended: bool,
+    last_sent: Instant,
+    ends_at: Option<Instant>,
+    drains_at: Option<Instant>,
+}
+
+enum Event {
+    Changed,
+    Heartbeat,
+    SessionEnded,
+    Draining,
+    Bye(&'static str),
+}
+
+impl Follow {
+    /// A stream that begins as `start` says, which was judged against `head`.
+    #[must_use]
+    pub fn new(watch: Watch, options: Options, asked: &Asked, start: Start, head: Head) -> Self {
+        let now = Instant::now();
+        let mut follow = Self {
+            cursor: match start {
+                Start::Replay(cursor) => cursor,
+                Start::Live | Start::Resync(_) | Start::AtRest => head.bounds.position,
+            },
+            ready: VecDeque::new(),
+            snapshot_due: false,
+            ended: false,
+            last_sent: now,
+            ends_at: options.max_age.map(|age| now + age),
+            drains_at: None,
+            watch,
+            options,
+        };
+        follow.begin(asked, start, head);
+        follow
+    }
+
+    fn begin(&mut self, asked: &Asked, start: Start, head: Head) {
+        let (mode, resync) = match start {
+            Start::Live | Start::AtRest => ("live", None),
+            Start::Replay(_) => ("replay", None),
+            Start::Resync(reason) => ("resync", Some(reason)),
+        };
+        let hello = json!({
+            "mode": mode,
+            "position": head.bounds.position,
+            "oldest": head.bounds.oldest,
+            "revision": head.revision,
+            "structure_version": head.structure_version,
+            "watermark": head.watermark.shown(),
+            "at_rest": head.bounds.at_rest,
+            "server_time": Timestamp::now(),
+        });
+        let id = resync.is_none().then_some(self.cursor);
+        self.push("hello", Some(reconnect_ms()), &hello, id);
+        match (resync, asked) {
+            (Some(reason), Asked::Malformed(text)) => self.resync(reason, &json!(text), head),
+            (Some(reason), Asked::After(cursor)) => self.resync(reason, &json!(cursor), head),
+            (Some(reason), Asked::Live | Asked::Earliest) => {
+                self.resync(reason, &Value::Null, head)
+            }
+            (None, _) => self.snapshot_due = self.options.snapshot && mode == "live",
+        }
+    }
+
+    /// The chunks of the body.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+        stream::unfold(self, |mut follow| async move {
+            let chunk = follow.next().await?;
+            Some((Ok(chunk), follow))
+        })
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.last_sent.elapsed() > SLOW_READER && !self.ready.is_empty() && !self.ended {
+            // It was not polled for so long with chunks at hand: the socket took nothing. What is
+            // at hand goes first, for the cursor in the goodbye stands behind it.
+            self.bye("slow_reader");
+        }
+        while self.ready.is_empty() && !self.ended {
+            self.fill().await;
+        }
+        self.last_sent = Instant::now();
+        self.ready.pop_front()
+    }
+
+    /// Makes something ready, or waits for what may.
+    async fn fill(&mut self) {
+        let head = self.watch.take_head();
+        if self.options.session.is_cancelled() {
+            return self.end_with("session_ended", "expired_or_revoked");
+        }
+        if self.goodbye_is_due() {
+            return;
+        }
+        if head.deleted {
+            return self.end_with("end", "deleted");
+        }
+        if self.snapshot_due {
+            return self.send_snapshot(head).await;
+        }
+        if self.cursor < head.bounds.barrier {
+            return self.resync(Reason::Replaced, &json!(self.cursor), head);
+        }
+        match self.watch.page(self.cursor, PAGE_BYTES).await {
+            Ok(Page::Frames(frames)) => {
+                telemetry::frames_sent(frames.len());
+                for frame in frames {
+                    self.cursor = frame.position;
+                    self.ready.push_back(frame.bytes);
+                }
+            }
+            Ok(Page::Pruned | Page::Older) => {
+                self.resync(Reason::Pruned, &json!(self.cursor), head);
+            }
+            Ok(Page::CaughtUp) if head.bounds.at_rest && self.cursor >= head.bounds.position => {
+                self.end_with("end", "at_rest");
+            }
+            Ok(Page::CaughtUp) => self.wait().await,
+            Err(error) => {
+                tracing::warn!(error = %telemetry::chain(&error), "frames could not be read; trying again");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    /// Says goodbye if its time has come, however busy the stream is.
+    fn goodbye_is_due(&mut self) -> bool {
+        if self.options.drain.is_cancelled() {
+            let after = self.options.drain_after;
+            self.drains_at.get_or_insert_with(|| Instant::now() + after);
+        }
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= Instant::now());
+        if due(self.drains_at) {
+            self.bye("drain");
+        } else if due(self.ends_at) {
+            self.bye("max_age");
+        }
+        self.ended
+    }
+
+    async fn wait(&mut self) {
+        let heartbeat_at = self.last_sent + self.options.heartbeat;
+        let event = tokio::select! {
+            () = self.watch.changed() => Event::Changed,
+            () = tokio::time::sleep_until(heartbeat_at) => Event::Heartbeat,
+            () = self.options.session.cancelled() => Event::SessionEnded,
+            () = self.options.drain.cancelled(), if self.drains_at.is_none() => Event::Draining,
+            () = until(self.drains_at) => Event::Bye("drain"),
+            () = until(self.ends_at) => Event::Bye("max_age"),
+        };
+        match event {
+            // `fill` looks at what there is.
+            Event::Changed | Event::SessionEnded | Event::Draining => {}
+            Event::Bye(reason) => self.bye(reason),
+            Event::Heartbeat if self.options.heartbeat_events => {
+                let position = self.watch.take_head().bounds.position;
+                let data = json!({ "server_time": Timestamp::now(), "position": position });
+                self.push("heartbeat", None, &data, Some(self.cursor));
+            }
+            // One line and no blank one, for some clients dispatch an empty event at that.
+            Event::Heartbeat => self.ready.push_back(Bytes::from_static(b":hb\n")),
+        }
+    }
+
+    fn resync(&mut self, reason: Reason, requested: &Value, head: Head) {
+        telemetry::resync(reason.as_str());
+        // The head may have been read before the ring was cut; what was asked for is gone for
+        // good, so the reader goes on from the newest position that is known.
+        self.cursor = head.bounds.position.max(self.cursor_if_known(reason));
+        let data = json!({
+            "reason": reason.as_str(),
+            "requested": requested,
+            "oldest": head.bounds.oldest,
+            "position": self.cursor,
+        });
+        self.push("resync_required", None, &data, Some(self.cursor));
+        self.snapshot_due = self.options.snapshot;
+    }
+
+    /// A cursor that was pruned under the reader is a position of this book, so it never goes back.
+    fn cursor_if_known(&self, reason: Reason) -> i64 {
+        if reason == Reason::Pruned {
+            self.cursor
+        } else {
+            0
+        }
+    }
+
+    /// Sends the snapshot, which contains everything up to its position.
+    async fn send_snapshot(&mut self, head: Head) {
+        let mut kept = self.watch.feed.snapshot.lock().await;
+        let fresh = |s: &state::Encoded| s.revision >= head.revision && s.position >= self.cursor;
+        if !kept.as_ref().is_some_and(fresh) {
+            let streams = self.watch.streams_open();
+            match state::encoded(self.watch.pool(), self.watch.feed.book, streams).await {
+                Ok(Some(read)) => *kept = Some(read),
+                Ok(None) => {
+                    drop(kept);
+                    return self.end_with("end", "deleted");
+                }
+                Err(error) => {
+                    drop(kept);
+                    tracing::warn!(error = %telemetry::chain(&error), "a snapshot could not be read; trying again");
+                    return tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+        let Some(snapshot) = kept.clone() else { return };
+        drop(kept);
+        self.cursor = snapshot.position;
+        self.snapshot_due = false;
+        let mut chunk = Vec::with_capacity(snapshot.data.len() + 64);
+        chunk.extend_from_slice(b"event: snapshot\ndata: ");
+        chunk.extend_from_slice(&snapshot.data);
+        chunk.extend_from_slice(format!("\nid: {}\n\n", snapshot.position).as_bytes());
+        self.ready.push_back(chunk.into());
+    }
+
+    fn bye(&mut self, reason: &'static str) {
+        let data = json!({ "reason": reason });
+        self.push("bye", Some(reconnect_ms()), &data, Some(self.cursor));
+        self.ended = true;
+    }
+
+    fn end_with(&mut self, event: &str, reason: &str) {
+        let data = json!({ "reason": reason });
+        self.push(event, None, &data, Some(self.cursor));
+        self.ended = true;
+    }
+
+    fn push(&mut self, event: &str, retry_ms: Option<u32>, data: &Value, id: Option<i64>) {
+        self.ready.push_back(frame(event, retry_ms, data, id));
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The whole body of a stream that is turned away: to an `EventSource` a status of 503 is final.
+#[must_use]
+pub fn overloaded() -> Bytes {
+    telemetry::overloaded();
+    let data = json!({ "reason": "overloaded" });
+    frame("bye", Some(reconnect_ms()), &data, None)
+}
+
+/// When a client is to reconnect, spread so that those who were cut off together do not come back
+/// together.
+fn reconnect_ms() -> u32 {
+    rand::random_range(1000..=3000)
+}
+
+fn frame(event: &str, retry_ms: Option<u32>, data: &Value, id: Option<i64>) -> Bytes {
+    let retry = retry_ms.map_or(String::new(), |ms| format!("retry: {ms}\n"));
+    let id = id.map_or(String::new(), |id| format!("id: {id}\n"));
+    Bytes::from(format!("event: {event}\n{retry}data: {data}\n{id}\n"))
+}

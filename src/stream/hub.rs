@@ -1,0 +1,375 @@
+//! The hub: one for each process. It knows which books are watched, and reads what is new of them
+//! once for all their readers.
+//!
+//! **Promises.** However many readers a book has, a change costs one query; changes of many books
+//! that come together cost one query; an idle process asks once a second for all books.
+//!
+//! A wake-up is a hint: after a commit of this process, after an announcement of another one, and
+//! once a second for what neither told.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sqlx::PgPool;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::announce::Outbox;
+use super::cursor::Bounds;
+use super::feed::{Encoded, Feed, Head, PAGE_BYTES, PAGE_FRAMES, Page};
+use crate::engine::Watermark;
+use crate::telemetry;
+
+/// How often the hub looks for what nobody told it.
+const POLL: Duration = Duration::from_secs(1);
+
+/// How long a reader waits for the row of its book.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One for each process.
+#[derive(Debug)]
+pub struct Hub {
+    pub(super) pool: PgPool,
+    /// Tells this process's announcements from those of others.
+    pub(super) process: Uuid,
+    feeds: Mutex<HashMap<Uuid, Arc<Feed>>>,
+    dirty: Mutex<HashSet<Uuid>>,
+    bell: Notify,
+    pub(super) outbox: Outbox,
+}
+
+/// The book's row could not be read in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the book could not be read in time")]
+pub struct Unreadable;
+
+impl Hub {
+    /// A hub that nobody watches yet; [`Hub::run`] must run beside it.
+    #[must_use]
+    pub fn new(pool: PgPool) -> Self {
+        Self {
+            pool,
+            process: Uuid::new_v4(),
+            feeds: Mutex::default(),
+            dirty: Mutex::default(),
+            bell: Notify::new(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Says that this process has committed frames of `books`.
+    pub fn wake(&self, books: &[Uuid]) {
+        self.wake_here(books);
+        self.outbox.put(books);
+    }
+
+    /// Says that `books` may have new frames.
+    pub(super) fn wake_here(&self, books: &[Uuid]) {
+        let feeds = lock(&self.feeds);
+        let watched: Vec<Uuid> = books
+            .iter()
+            .filter_map(|id| feeds.get(id))
+            .map(|feed| {
+                feed.wake();
+                feed.book
+            })
+            .collect();
+        drop(feeds);
+        self.mark(watched);
+    }
+
+    /// Says that any book may have new frames.
+    pub(super) fn wake_all(&self) {
+        let watched: Vec<Uuid> = lock(&self.feeds).keys().copied().collect();
+        self.wake_here(&watched);
+    }
+
+    fn mark(&self, books: impl IntoIterator<Item = Uuid>) {
+        let mut dirty = lock(&self.dirty);
+        let before = dirty.len();
+        dirty.extend(books);
+        if dirty.len() > before {
+            self.bell.notify_one();
+        }
+    }
+
+    /// How many streams of `book` are open here.
+    #[must_use]
+    pub fn streams_open(&self, book: Uuid) -> usize {
+        let feeds = lock(&self.feeds);
+        feeds
+            .get(&book)
+            .map_or(0, |feed| feed.watchers.load(Ordering::SeqCst))
+    }
+
+    /// Begins to watch `book`: whatever is committed from now on is seen.
+    #[must_use]
+    pub fn watch(self: &Arc<Self>, book: Uuid) -> Watch {
+        let mut feeds = lock(&self.feeds);
+        let feed = feeds.entry(book).or_insert_with(|| {
+            self.mark([book]);
+            Arc::new(Feed::new(book))
+        });
+        feed.watchers.fetch_add(1, Ordering::SeqCst);
+        Watch {
+            hub: Arc::clone(self),
+            head: feed.head.subscribe(),
+            feed: Arc::clone(feed),
+        }
+    }
+
+    /// Reads what is new, until `stop`.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut poll = tokio::time::interval(POLL);
+        poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let read = tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.bell.notified() => self.refresh().await,
+                _ = poll.tick() => match self.look_around().await {
+                    Ok(()) => self.refresh().await,
+                    failed => failed,
+                },
+            };
+            if let Err(error) = read {
+                tracing::warn!(error = %telemetry::chain(&error), "the streams' books could not be read");
+            }
+        }
+    }
+
+    /// One look at the rows of all watched books: those that moved, and those that were not read
+    /// since they were woken, are read.
+    async fn look_around(&self) -> Result<(), sqlx::Error> {
+        let feeds: Vec<Arc<Feed>> = lock(&self.feeds).values().cloned().collect();
+        if feeds.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<Uuid> = feeds.iter().map(|f| f.book).collect();
+        let rows = sqlx::query!(
+            "SELECT id, revision FROM books WHERE id = ANY($1) AND NOT deleted",
+            &ids
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let revisions: HashMap<Uuid, i64> = rows.into_iter().map(|r| (r.id, r.revision)).collect();
+        let moved = feeds.iter().filter(|feed| {
+            let head = *feed.head.borrow();
+            head.is_none_or(|head| {
+                let now = revisions.get(&feed.book);
+                head.as_of < feed.wakes()
+                    || head.deleted == now.is_some()
+                    || now.is_some_and(|r| *r != head.revision)
+            })
+        });
+        self.mark(moved.map(|feed| feed.book));
+        Ok(())
+    }
+
+    /// Reads what is new of the books that were marked, all in one statement.
+    async fn refresh(&self) -> Result<(), sqlx::Error> {
+        let dirty = std::mem::take(&mut *lock(&self.dirty));
+        let feeds: Vec<Arc<Feed>> = {
+            let feeds = lock(&self.feeds);
+            dirty
+                .iter()
+                .filter_map(|id| feeds.get(id).cloned())
+                .collect()
+        };
+        if feeds.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<Uuid> = feeds.iter().map(|f| f.book).collect();
+        let after: Vec<i64> = feeds.iter().map(|f| f.upto()).collect();
+        // Before the statement: what was woken by now, it sees.
+        let as_of: Vec<u64> = feeds.iter().map(|f| f.wakes()).collect();
+        let rows = sqlx::query!(
+            r#"SELECT u.place AS "place!", b.position AS "position?", b.oldest AS "oldest?",
+                      b.barrier AS "barrier?", b.closed AS "closed?", b.revision AS "revision?",
+                      b.structure_version AS "structure_version?",
+                      b.watermark_ms AS "watermark_ms?",
+                      f.position AS "frame?", f.event AS "event?", f.data AS "data?"
+               FROM unnest($1::uuid[], $2::bigint[]) WITH ORDINALITY AS u(id, after, place)
+               LEFT JOIN books b ON b.id = u.id AND NOT b.deleted
+               LEFT JOIN LATERAL (
+                   SELECT n.position, n.event, n.data
+                   FROM (SELECT position, event, data,
+                                sum(octet_length(data)) OVER (ORDER BY position)
+                                - octet_length(data) AS bytes_before
+                         FROM frames
+                         WHERE book_id = b.id AND position > u.after
+                         ORDER BY position LIMIT $3) n
+                   WHERE n.bytes_before < $4) f ON true
+               ORDER BY u.place, f.position"#,
+            &ids,
+            &after,
+            PAGE_FRAMES,
+            PAGE_BYTES,
+        )
+        .fetch_all(&self.pool)
+        .await
+        .inspect_err(|_| self.mark_quietly(&ids))?;
+        let mut rows = rows.into_iter().peekable();
+        for (place, feed) in (1_i64..).zip(&feeds) {
+            let as_of = as_of[usize::try_from(place - 1).unwrap_or(0)];
+            let mut head = None;
+            let mut frames = Vec::new();
+            while let Some(row) = rows.next_if(|row| row.place == place) {
+                head = head.or(head_of(
+                    (row.position, row.oldest, row.barrier, row.closed),
+                    (row.revision, row.structure_version, row.watermark_ms),
+                    as_of,
+                ));
+                if let (Some(position), Some(event), Some(data)) = (row.frame, row.event, row.data)
+                {
+                    frames.push(Encoded::new(position, &event, &data));
+                }
+            }
+            let Some(head) = head else {
+                feed.head.send_modify(|head| {
+                    let gone = Head {
+                        deleted: true,
+                        as_of,
+                        ..head.unwrap_or(NOWHERE)
+                    };
+                    *head = Some(gone);
+                });
+                continue;
+            };
+            let newest = frames.last().map(|f| f.position);
+            let more = newest.is_some_and(|newest| newest < head.bounds.position);
+            feed.refresh(head, frames, more);
+            if more {
+                self.mark([feed.book]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps books marked after a failed reading, without ringing: the next poll tries again.
+    fn mark_quietly(&self, books: &[Uuid]) {
+        lock(&self.dirty).extend(books);
+    }
+}
+
+const NOWHERE: Head = Head {
+    bounds: Bounds {
+        position: 0,
+        oldest: 1,
+        barrier: 0,
+        at_rest: false,
+    },
+    revision: 0,
+    structure_version: 0,
+    watermark: Watermark::MINUS_INFINITY,
+    deleted: true,
+    as_of: 0,
+};
+
+fn head_of(
+    (position, oldest, barrier, closed): (Option<i64>, Option<i64>, Option<i64>, Option<bool>),
+    (revision, structure_version, watermark_ms): (Option<i64>, Option<i64>, Option<i64>),
+    as_of: u64,
+) -> Option<Head> {
+    Some(Head {
+        bounds: Bounds {
+            position: position?,
+            oldest: oldest?,
+            barrier: barrier?,
+            at_rest: closed?,
+        },
+        revision: revision?,
+        structure_version: structure_version?,
+        watermark: Watermark::from_stored(watermark_ms),
+        deleted: false,
+        as_of,
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A reader's hold on a book's feed.
+#[derive(Debug)]
+pub struct Watch {
+    hub: Arc<Hub>,
+    pub(super) feed: Arc<Feed>,
+    head: watch::Receiver<Option<Head>>,
+}
+
+impl Watch {
+    /// The head as it was last read; whatever changes it later, [`Watch::changed`] tells.
+    ///
+    /// # Errors
+    /// It was not read in time: the database is out of reach.
+    pub async fn head(&mut self) -> Result<Head, Unreadable> {
+        let known = self.head.wait_for(Option::is_some);
+        let known = tokio::time::timeout(PATIENCE, known).await;
+        let head = known.ok().and_then(Result::ok).and_then(|head| *head);
+        head.ok_or(Unreadable)
+    }
+
+    /// The head as it is now or later: read after this was called, where there is doubt.
+    ///
+    /// # Errors
+    /// As [`Watch::head`].
+    pub async fn confirmed_head(&mut self) -> Result<Head, Unreadable> {
+        let wake = self.feed.wake();
+        self.hub.mark([self.feed.book]);
+        let fresh = |head: &Option<Head>| head.is_some_and(|head| head.as_of >= wake);
+        let read = tokio::time::timeout(PATIENCE, self.head.wait_for(fresh)).await;
+        let head = read.ok().and_then(Result::ok).and_then(|head| *head);
+        head.ok_or(Unreadable)
+    }
+
+    /// Whether frames may have been committed that the head does not know of.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        let head = *self.head.borrow();
+        head.is_none_or(|head| head.as_of < self.feed.wakes())
+    }
+
+    /// The head that the reader has not looked at yet counts as seen.
+    pub(super) fn take_head(&mut self) -> Head {
+        self.head.borrow_and_update().unwrap_or(NOWHERE)
+    }
+
+    /// Waits until the head is another than the one taken last.
+    pub(super) async fn changed(&mut self) {
+        if self.head.changed().await.is_err() {
+            // The feed lives as long as this watch, so its sender does too.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// The frames after `cursor`, at most `most` bytes of them but at least one.
+    ///
+    /// # Errors
+    /// What the database says, where it had to be asked.
+    pub async fn page(&self, cursor: i64, most: usize) -> Result<Page, sqlx::Error> {
+        match self.feed.page(cursor, most) {
+            Page::Older => self.feed.older(&self.hub.pool, cursor).await,
+            page => Ok(page),
+        }
+    }
+
+    pub(super) fn pool(&self) -> &PgPool {
+        &self.hub.pool
+    }
+
+    pub(super) fn streams_open(&self) -> usize {
+        self.feed.watchers.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut feeds = lock(&self.hub.feeds);
+        if self.feed.watchers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            feeds.remove(&self.feed.book);
+        }
+    }
+}

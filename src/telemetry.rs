@@ -1,0 +1,158 @@
+//! What the program tells about itself: logs to standard error, metrics for Prometheus.
+//!
+//! Every metric is named here, once, with its unit in its name.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use tracing_subscriber::EnvFilter;
+
+use crate::ingest::commit::Tally;
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Starts logging to standard error.
+pub fn start_logging(filter: &str, format: LogFormat) {
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(filter))
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => builder.with_ansi(false).init(),
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+}
+
+/// Starts collecting metrics; the handle renders them.
+///
+/// # Errors
+/// Metrics are collected already.
+pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
+    const SECONDS: [f64; 12] = [
+        0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+    ];
+    const CLICKS: [f64; 9] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0];
+    let seconds = Matcher::Full("pagetide_commit_seconds".to_owned());
+    let clicks = Matcher::Full("pagetide_commit_clicks".to_owned());
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(seconds, &SECONDS)?
+        .set_buckets_for_metric(clicks, &CLICKS)?
+        .install_recorder()?;
+    describe_counter!("pagetide_clicks_total", "clicks by what became of them");
+    describe_counter!("pagetide_commits_total", "write transactions committed");
+    describe_counter!("pagetide_retries_total", "write transactions tried again");
+    describe_histogram!("pagetide_commit_seconds", "length of a write transaction");
+    describe_histogram!("pagetide_commit_clicks", "clicks in a write transaction");
+    describe_gauge!(
+        "pagetide_lane_queue_requests",
+        "requests that wait in a lane"
+    );
+    describe_counter!(
+        "pagetide_frames_minted_total",
+        "frames given a position and stored"
+    );
+    describe_counter!(
+        "pagetide_frames_pruned_total",
+        "frames removed from the buffers"
+    );
+    describe_counter!(
+        "pagetide_frames_sent_total",
+        "history frames sent to readers"
+    );
+    describe_gauge!("pagetide_streams_open", "event streams that are open");
+    describe_counter!(
+        "pagetide_resyncs_total",
+        "readers told to read a snapshot, by reason"
+    );
+    describe_counter!(
+        "pagetide_streams_at_rest_total",
+        "streams answered 204 because nothing more will come"
+    );
+    describe_counter!(
+        "pagetide_streams_overloaded_total",
+        "streams turned away because too many are open"
+    );
+    Ok(handle)
+}
+
+/// An error and what caused it, on one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        line = format!("{line}: {cause}");
+        source = cause.source();
+    }
+    line
+}
+
+/// A write transaction was committed.
+#[allow(clippy::cast_precision_loss, reason = "a histogram takes floats")]
+pub fn committed(tally: &Tally, took: Duration) {
+    let totals = &tally.totals;
+    let by_status = [
+        ("on_time", totals.on_time),
+        ("late", totals.late),
+        ("dropped", totals.dropped),
+        ("duplicate", totals.duplicates),
+        ("filtered", totals.filtered),
+        ("rejected", totals.rejected),
+    ];
+    for (status, clicks) in by_status {
+        if clicks > 0 {
+            let clicks = u64::try_from(clicks).unwrap_or(0);
+            counter!("pagetide_clicks_total", "status" => status).increment(clicks);
+        }
+    }
+    counter!("pagetide_commits_total").increment(1);
+    histogram!("pagetide_commit_seconds").record(took);
+    histogram!("pagetide_commit_clicks").record(totals.received as f64);
+    counter!("pagetide_frames_minted_total").increment(tally.minted);
+    counter!("pagetide_frames_pruned_total").increment(tally.pruned);
+}
+
+/// A write transaction is tried again.
+pub fn retried() {
+    counter!("pagetide_retries_total").increment(1);
+}
+
+/// So many requests wait in a lane.
+#[allow(clippy::cast_precision_loss, reason = "a gauge takes floats")]
+pub fn queue_depth(lane: &str, requests: usize) {
+    gauge!("pagetide_lane_queue_requests", "lane" => lane.to_owned()).set(requests as f64);
+}
+
+/// So many event streams are open.
+#[allow(clippy::cast_precision_loss, reason = "a gauge takes floats")]
+pub fn streams_open(streams: usize) {
+    gauge!("pagetide_streams_open").set(streams as f64);
+}
+
+/// History frames were sent to a reader.
+pub fn frames_sent(frames: usize) {
+    counter!("pagetide_frames_sent_total").increment(frames as u64);
+}
+
+/// A reader was told to read a snapshot.
+pub fn resync(reason: &'static str) {
+    counter!("pagetide_resyncs_total", "reason" => reason).increment(1);
+}
+
+/// A stream was answered 204.
+pub fn at_rest() {
+    counter!("pagetide_streams_at_rest_total").increment(1);
+}
+
+/// A stream was turned away.
+pub fn overloaded() {
+    counter!("pagetide_streams_overloaded_total").increment(1);
+}
