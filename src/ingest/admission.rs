@@ -79,7 +79,10 @@ pub struct Circumstances<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a click, such as {\"page\": \"/ch01.html\"}"
+)]
 struct SentClick<'a> {
     #[serde(borrow)]
     page: Cow<'a, str>,
@@ -164,11 +167,11 @@ fn admit_one(
 ) -> Result<Click, Rejection> {
     let sent: SentClick<'_> = serde_json::from_str(text).map_err(|error| {
         let detail = error.to_string();
-        // The one error of a text that is JSON by the grammar and yet no text.
-        if detail.contains("surrogate") {
-            reject("bad_character", detail)
-        } else if error.is_data() {
+        if error.is_data() {
             reject("wrong_shape", detail)
+        } else if serde_json::from_str::<&RawValue>(text).is_ok() {
+            // JSON by the grammar, and yet no text: half of a surrogate pair.
+            reject("bad_character", detail)
         } else {
             reject("not_json", detail)
         }

@@ -1,0 +1,38 @@
+//! A database, a server process and clients for each test.
+
+pub(crate) mod api;
+pub(crate) mod database;
+pub(crate) mod server;
+pub(crate) mod sse;
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+pub(crate) use api::Api;
+pub(crate) use database::Database;
+pub(crate) use server::Server;
+
+/// Longest time that a test waits for something that ought to come at once.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A database and a server on it.
+pub(crate) async fn start() -> (Database, Server) {
+    let database = Database::create().await;
+    let server = Server::start(&database).await;
+    (database, server)
+}
+
+/// Asks again and again, until the answer is there.
+pub(crate) async fn until<T, F>(what: &str, mut ask: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let began = Instant::now();
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

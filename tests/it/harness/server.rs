@@ -1,0 +1,102 @@
+//! The program as a process.
+
+use std::process::{ExitStatus, Stdio};
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::{Api, Database, PATIENCE};
+
+/// The admin token of every test server.
+pub(crate) const ADMIN: &str = "an-admin-token-for-tests-alone";
+
+/// A running `pagetide serve`; killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) url: String,
+    /// What it printed before and with its address.
+    pub(crate) said: Vec<String>,
+}
+
+impl Server {
+    pub(crate) async fn start(database: &Database) -> Self {
+        Self::start_with(database, &[]).await
+    }
+
+    /// With more settings, by environment.
+    pub(crate) async fn start_with(database: &Database, env: &[(&str, &str)]) -> Self {
+        let mut command = Self::command();
+        command
+            .env("DATABASE_URL", database.url())
+            .env("PAGETIDE_ADMIN_TOKEN", ADMIN)
+            .envs(env.iter().copied());
+        Self::spawn(command).await
+    }
+
+    /// The program, on a port of its choice, with nothing of this environment's settings.
+    pub(crate) fn command() -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pagetide"));
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("PAGETIDE_") || name == "DATABASE_URL" {
+                command.env_remove(&*name);
+            }
+        }
+        command.env("PAGETIDE_LISTEN", "127.0.0.1:0");
+        command
+    }
+
+    /// Starts `command` and waits until it listens.
+    pub(crate) async fn spawn(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut said = Vec::new();
+        let listening = async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                said.push(line.clone());
+                if let Some(url) = line.strip_prefix("listening on ") {
+                    return url.to_owned();
+                }
+            }
+            panic!("the server ended before it listened; it said {said:?}");
+        };
+        let url = tokio::time::timeout(PATIENCE, listening).await.unwrap();
+        // Whatever else it says is read, so that it never waits for a reader.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Self { child, url, said }
+    }
+
+    /// A client with the admin token.
+    pub(crate) fn api(&self) -> Api {
+        Api::new(&self.url, ADMIN)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = std::process::Command::new("kill")
+            .args([&format!("-{name}"), &self.pid().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(mut self) -> ExitStatus {
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        ended.expect("the server did not end").unwrap()
+    }
+
+    /// Ends it as an operator would, and waits for it.
+    pub(crate) async fn terminate(self) -> ExitStatus {
+        self.signal("TERM");
+        self.ended().await
+    }
+}
