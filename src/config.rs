@@ -35,7 +35,7 @@ pub enum Command {
 /// Which database.
 #[derive(Clone, Debug, Args)]
 pub struct DatabaseConfig {
-    /// Postgres 14 or newer, as postgres://user@host/database; without it, one of its own is
+    /// Postgres 14 or newer, as `postgres://user@host/database`; without it, one of its own is
     /// brought up in the data folder. Must reach Postgres directly, or through a pooler in session
     /// mode.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]

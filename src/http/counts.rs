@@ -82,8 +82,8 @@ pub(super) async fn counts(
     let place = named
         .and_then(|place| i16::try_from(place).ok())
         .ok_or_else(|| {
-            let names: Vec<&str> = known.plan.rollups.iter().map(|r| &*r.name).collect();
-            let detail = format!("the book has no such rollup; it has {}", names.join(", "));
+            let rollups: Vec<&str> = known.plan.rollups.iter().map(|r| &*r.name).collect();
+            let detail = format!("the book has no such rollup; it has {}", rollups.join(", "));
             Problem::new(Code::NotFound, detail)
         })?;
     let listing = Listing {

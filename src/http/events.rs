@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use serde::Deserialize;
@@ -84,7 +84,7 @@ pub(super) async fn follow(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let known = auth.book(&state, &name, Scope::Read).await?;
-    let header = headers.get(&LAST_EVENT_ID).map(|v| v.as_bytes());
+    let header = headers.get(&LAST_EVENT_ID).map(HeaderValue::as_bytes);
     let given = [&query.last_event_id, &query.camel, &query.capital];
     let asked = cursor::asked(header, &given.map(|q| q.as_deref()))?;
     let Some(open) = state.streams.open() else {

@@ -51,14 +51,14 @@ impl<T: DeserializeOwned> FromRequest<AppState> for Body<T> {
                 Code::UnsupportedMediaType,
                 "send `Content-Type: application/json`",
             )),
-            Err(JsonRejection::BytesRejection(error)) => Err(unread(error)),
+            Err(JsonRejection::BytesRejection(error)) => Err(unread(&error)),
             Err(other) => Err(Problem::new(Code::NotJson, other.body_text())),
         }
     }
 }
 
 /// A body that could not be read to its end.
-pub(super) fn unread(error: BytesRejection) -> Problem {
+pub(super) fn unread(error: &BytesRejection) -> Problem {
     let code = if error.status() == Code::TooLarge.status() {
         Code::TooLarge
     } else {
@@ -77,7 +77,7 @@ impl FromRequest<AppState> for Raw {
         Bytes::from_request(request, state)
             .await
             .map(Self)
-            .map_err(unread)
+            .map_err(|error| unread(&error))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -98,7 +98,16 @@ pub(crate) struct Problem {
     code: Code,
     detail: String,
     errors: Vec<FieldError>,
-    headers: HeaderMap,
+    extra: Extra,
+}
+
+/// The header that goes with some problems.
+#[derive(Debug)]
+enum Extra {
+    None,
+    RetryAfter,
+    Challenge(&'static str),
+    Allow(HeaderValue),
 }
 
 /// RFC 9457 problem details.
@@ -124,7 +133,7 @@ impl Problem {
             code,
             detail: detail.into(),
             errors: Vec::new(),
-            headers: HeaderMap::new(),
+            extra: Extra::None,
         }
     }
 
@@ -161,8 +170,7 @@ impl Problem {
             )
         };
         let mut problem = Self::new(Code::Unauthorized, detail);
-        let challenge = HeaderValue::from_static(challenge);
-        problem.headers.insert(WWW_AUTHENTICATE, challenge);
+        problem.extra = Extra::Challenge(challenge);
         problem
     }
 
@@ -177,7 +185,7 @@ impl Problem {
 
     fn unavailable(code: Code, detail: &str) -> Self {
         let mut problem = Self::new(code, detail);
-        problem.headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+        problem.extra = Extra::RetryAfter;
         problem
     }
 
@@ -196,7 +204,7 @@ impl Problem {
 
     pub(super) fn allowing(mut self, allow: Option<&HeaderValue>) -> Self {
         if let Some(allow) = allow {
-            self.headers.insert(ALLOW, allow.clone());
+            self.extra = Extra::Allow(allow.clone());
         }
         self
     }
@@ -212,9 +220,18 @@ impl IntoResponse for Problem {
             code: self.code.as_str().to_owned(),
             errors: self.errors,
         };
-        let mut response = (self.code.status(), self.headers, Json(body)).into_response();
+        let mut response = (self.code.status(), Json(body)).into_response();
+        let headers = response.headers_mut();
         let kind = HeaderValue::from_static("application/problem+json");
-        response.headers_mut().insert(CONTENT_TYPE, kind);
+        headers.insert(CONTENT_TYPE, kind);
+        match self.extra {
+            Extra::None => None,
+            Extra::RetryAfter => headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS),
+            Extra::Challenge(text) => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(text))
+            }
+            Extra::Allow(allow) => headers.insert(ALLOW, allow),
+        };
         response
     }
 }

@@ -183,7 +183,7 @@ impl Worker {
         loop {
             let first = match self.held_back.take() {
                 Some(request) => request,
-                None => match self.requests.recv().await {
+                None => match self.next().await {
                     Some(request) => request,
                     None => return,
                 },
@@ -199,6 +199,16 @@ impl Worker {
             telemetry::queue_depth(&self.number, self.requests.len());
             self.serve(group).await;
         }
+    }
+
+    /// The next request; `None` when there will be no more. Once there is hurry, that is after those
+    /// that are queued.
+    async fn next(&mut self) -> Option<Queued> {
+        tokio::select! {
+            request = self.requests.recv() => return request,
+            () = self.hurry.cancelled() => self.requests.close(),
+        }
+        self.requests.recv().await
     }
 
     /// Takes what is queued, up to the bounds of one transaction. A command stands alone: it comes

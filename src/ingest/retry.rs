@@ -35,10 +35,9 @@ fn database_can_pass(error: &sqlx::Error) -> bool {
 /// Whether an SQLSTATE (PostgreSQL documentation, appendix A) names something that passes.
 fn state_can_pass(code: &str) -> bool {
     match code {
-        // Serialization failure, deadlock, lock not available.
-        "40001" | "40P01" | "55P03" => true,
-        // Read-only transaction: a primary that has just become a standby.
-        "25006" => true,
+        // Serialization failure, deadlock, lock not available; read-only transaction: a primary
+        // that has just become a standby.
+        "40001" | "40P01" | "55P03" | "25006" => true,
         // Connection exceptions; insufficient resources (too many connections, disk full, out of
         // memory); operator intervention (shutdown, starting up, cancelled).
         _ => ["08", "53", "57"]

@@ -121,7 +121,7 @@ impl Follow {
             (Some(reason), Asked::Malformed(text)) => self.resync(reason, &json!(text), head),
             (Some(reason), Asked::After(cursor)) => self.resync(reason, &json!(cursor), head),
             (Some(reason), Asked::Live | Asked::Earliest) => {
-                self.resync(reason, &Value::Null, head)
+                self.resync(reason, &Value::Null, head);
             }
             (None, _) => self.snapshot_due = self.options.snapshot && mode == "live",
         }

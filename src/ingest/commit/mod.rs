@@ -282,20 +282,18 @@ impl<'a> Ledger<'a> {
         for click in &self.sent {
             let id = click.id.uuid;
             let in_log = known.and_then(|k| k.get(&id)).map(String::as_str);
-            match in_log.or_else(|| seen.get(&id).copied()) {
-                Some(page) => self.fates.push_back(Fate::Duplicate {
-                    differs: page != click.page,
-                }),
-                None => {
-                    seen.insert(id, &click.page);
-                    self.fresh.push(click);
-                    // Judged below; its place is kept.
-                    self.fates.push_back(Fate::Judged {
-                        status: Status::OnTime,
-                        missed: Vec::new(),
-                    });
-                }
+            if let Some(page) = in_log.or_else(|| seen.get(&id).copied()) {
+                let differs = page != click.page;
+                self.fates.push_back(Fate::Duplicate { differs });
+                continue;
             }
+            seen.insert(id, &click.page);
+            self.fresh.push(click);
+            // Judged later; its place is kept.
+            self.fates.push_back(Fate::Judged {
+                status: Status::OnTime,
+                missed: Vec::new(),
+            });
         }
     }
 

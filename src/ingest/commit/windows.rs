@@ -25,6 +25,25 @@ pub struct Row<'a> {
     pub window: Window,
 }
 
+/// The windows that are touched, column by column.
+#[derive(Default)]
+struct Keys<'a> {
+    books: Vec<Uuid>,
+    generations: Vec<i32>,
+    rollups: Vec<i16>,
+    starts_ms: Vec<i64>,
+    ends_ms: Vec<i64>,
+    groups: Vec<Cow<'a, str>>,
+}
+
+/// Up to when windows are due, column by column.
+#[derive(Default)]
+struct Due {
+    books: Vec<Uuid>,
+    generations: Vec<i32>,
+    watermarks_ms: Vec<i64>,
+}
+
 /// Loads, for each book, the windows that its batch touches and those that are due to fire.
 ///
 /// # Errors
@@ -33,32 +52,31 @@ pub async fn load<'a, 'b>(
     conn: &mut PgConnection,
     reaches: Vec<(&'b LockedBook, &'b Plan, Reach<'a>)>,
 ) -> Result<HashMap<Uuid, Windows<'a>>, CommitError> {
-    let mut due: (Vec<Uuid>, Vec<i32>, Vec<i64>) = <_>::default();
-    let mut keys: (Vec<Uuid>, Vec<i32>, Vec<i16>, Vec<i64>, Vec<i64>) = <_>::default();
-    let mut groups: Vec<Cow<'a, str>> = Vec::new();
+    let mut due = Due::default();
+    let mut keys = Keys::default();
     let mut plans: HashMap<Uuid, &Plan> = HashMap::new();
     for (book, plan, reach) in reaches {
         plans.insert(book.id, plan);
         if let Some(watermark_ms) = reach.due.stored() {
-            due.0.push(book.id);
-            due.1.push(book.generation);
-            due.2.push(watermark_ms);
+            due.books.push(book.id);
+            due.generations.push(book.generation);
+            due.watermarks_ms.push(watermark_ms);
         }
         for key in reach.touched {
-            keys.0.push(book.id);
-            keys.1.push(book.generation);
-            keys.2.push(stored_rollup(key.rollup));
-            keys.3.push(key.start_ms);
-            keys.4.push(key.end_ms);
-            groups.push(key.group);
+            keys.books.push(book.id);
+            keys.generations.push(book.generation);
+            keys.rollups.push(stored_rollup(key.rollup));
+            keys.starts_ms.push(key.start_ms);
+            keys.ends_ms.push(key.end_ms);
+            keys.groups.push(key.group);
         }
     }
     let mut loaded: HashMap<Uuid, Windows<'a>> = HashMap::new();
-    if due.0.is_empty() {
+    if due.books.is_empty() {
         // No clicks at all: nothing is touched, and the watermark stands.
         return Ok(loaded);
     }
-    let group_texts: Vec<&str> = groups.iter().map(|g| &**g).collect();
+    let group_texts: Vec<&str> = keys.groups.iter().map(|g| &**g).collect();
     let rows = sqlx::query!(
         r#"SELECT w.book_id AS "book_id!", w.rollup AS "rollup!", w.start_ms AS "start_ms!",
                   w.end_ms AS "end_ms!", w.group_key AS "group_key!", w.fired AS "fired!",
@@ -73,15 +91,15 @@ pub async fn load<'a, 'b>(
            FROM unnest($7::uuid[], $8::int[], $9::bigint[]) AS d(book_id, generation, watermark_ms)
            JOIN windows w ON w.book_id = d.book_id AND w.generation = d.generation
                 AND NOT w.fired AND w.end_ms <= d.watermark_ms"#,
-        &keys.0,
-        &keys.1,
-        &keys.2,
-        &keys.3,
-        &keys.4,
+        &keys.books,
+        &keys.generations,
+        &keys.rollups,
+        &keys.starts_ms,
+        &keys.ends_ms,
         &group_texts as &[&str],
-        &due.0,
-        &due.1,
-        &due.2,
+        &due.books,
+        &due.generations,
+        &due.watermarks_ms,
     )
     .fetch_all(conn)
     .await?;

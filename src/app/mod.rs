@@ -1,0 +1,175 @@
+//! What is started, in which order; what is stopped, in which order.
+//!
+//! Logs, signals, the address, the database, the schema, the admin token, the [`service`]; at the
+//! end the service, then the database.
+
+mod first_start;
+mod service;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use sqlx::postgres::PgConnectOptions;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::access::token;
+use crate::config::{DatabaseConfig, ServeConfig};
+use crate::db::embedded::{Embedded, EmbeddedError};
+use crate::db::{self, DatabaseError};
+use crate::telemetry;
+use service::Service;
+
+/// Connections for everything but the write path.
+const READ_CONNECTIONS: u32 = 10;
+
+/// Why the program cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// `DATABASE_URL` is malformed.
+    #[error("DATABASE_URL is no Postgres address")]
+    DatabaseUrl(#[source] sqlx::Error),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The embedded Postgres cannot be brought up.
+    #[error(transparent)]
+    Embedded(#[from] EmbeddedError),
+    /// The admin token cannot be stored.
+    #[error("the admin token could not be stored")]
+    AdminToken(#[from] sqlx::Error),
+    /// The admin token cannot be written to its file.
+    #[error("the admin token could not be written to {0}")]
+    AdminTokenFile(PathBuf, #[source] io::Error),
+    /// The admin token that was configured is too short.
+    #[error(
+        "PAGETIDE_ADMIN_TOKEN has fewer than {} characters",
+        token::MIN_CHOSEN_LENGTH
+    )]
+    AdminTokenTooShort,
+    /// The address cannot be listened on.
+    #[error("cannot listen on {0}")]
+    Listen(SocketAddr, #[source] io::Error),
+    /// The operating system does not let signals be caught.
+    #[error("signals cannot be caught")]
+    Signals(#[source] io::Error),
+    /// Metrics cannot be collected.
+    #[error("metrics cannot be collected")]
+    Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    /// The embedded Postgres ended while it was needed.
+    #[error("the embedded Postgres ended by itself ({0}); its log is in the data folder")]
+    PostgresEnded(String),
+}
+
+/// The database, and the server behind it if it is ours.
+struct Database {
+    options: PgConnectOptions,
+    embedded: Option<Embedded>,
+    data_dir: PathBuf,
+}
+
+async fn open_database(config: &DatabaseConfig) -> Result<Database, AppError> {
+    let data_dir = config.data_dir();
+    if let Some(url) = &config.database_url {
+        return Ok(Database {
+            options: PgConnectOptions::from_str(url).map_err(AppError::DatabaseUrl)?,
+            embedded: None,
+            data_dir,
+        });
+    }
+    let embedded = Embedded::start(&data_dir).await?;
+    Ok(Database {
+        options: embedded.connect_options(),
+        embedded: Some(embedded),
+        data_dir,
+    })
+}
+
+/// Brings the schema of a database up to date.
+///
+/// # Errors
+/// The database cannot be used.
+pub async fn migrate(config: &DatabaseConfig) -> Result<(), AppError> {
+    telemetry::start_logging(&config.log, config.log_format);
+    let database = open_database(config).await?;
+    let migrated = db::migrate(&database.options).await;
+    if let Some(embedded) = database.embedded {
+        embedded.stop().await?;
+    }
+    Ok(migrated?)
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Something that the program cannot do without cannot be had.
+pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
+    telemetry::start_logging(&config.database.log, config.database.log_format);
+    let metrics = telemetry::start_metrics()?;
+    let catch = |kind| signal(kind).map_err(AppError::Signals);
+    let mut signals = (
+        catch(SignalKind::terminate())?,
+        catch(SignalKind::interrupt())?,
+    );
+    let chosen = config.admin_token.as_deref();
+    if chosen.is_some_and(|chosen| chosen.chars().count() < token::MIN_CHOSEN_LENGTH) {
+        return Err(AppError::AdminTokenTooShort);
+    }
+    // Before the database: an address in use is the likeliest mistake, and the cheapest to find.
+    let listener = listen(config.listen).await?;
+    let address = listener.local_addr();
+    let address = address.map_err(|error| AppError::Listen(config.listen, error))?;
+    let metrics_listener = match config.metrics_listen {
+        Some(address) => Some(listen(address).await?),
+        None => None,
+    };
+    let mut database = open_database(&config.database).await?;
+    db::migrate(&database.options).await?;
+    let pool = db::read_pool(&database.options, READ_CONNECTIONS);
+    let new_admin = first_start::make_admin(&pool, chosen, &database).await?;
+
+    let service = Service::start(
+        &config,
+        &database.options,
+        pool,
+        metrics,
+        (listener, metrics_listener),
+    );
+    first_start::announce(address, database.embedded.as_ref(), new_admin.as_ref());
+
+    let ended = tokio::select! {
+        () = asked_to_end(&mut signals) => Ok(()),
+        status = embedded_end(&mut database.embedded) => Err(AppError::PostgresEnded(status)),
+    };
+    tracing::info!("shutting down");
+    service.shut_down(config.advanced.drain()).await;
+    if let Some(embedded) = database.embedded {
+        embedded.stop().await?;
+    }
+    ended
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, AppError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| AppError::Listen(address, error))
+}
+
+async fn asked_to_end((terminate, interrupt): &mut (Signal, Signal)) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+async fn embedded_end(embedded: &mut Option<Embedded>) -> String {
+    match embedded {
+        None => std::future::pending().await,
+        Some(embedded) => match embedded.wait().await {
+            Ok(status) => status.to_string(),
+            Err(error) => telemetry::chain(&error),
+        },
+    }
+}

@@ -1,0 +1,165 @@
+//! Everything that runs between start and shutdown.
+//!
+//! One [`TaskTracker`] for every task; three tokens end them. `drain` begins the shutdown: nothing
+//! is accepted any more, and streams say goodbye. `hurry` is cancelled when the requests are
+//! answered, or when there is no more time: lanes stop waiting, and end after what they have
+//! queued. `stop` ends what only serves streams.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use sqlx::PgPool;
+use sqlx::postgres::PgConnectOptions;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::access::ended::EndedTokens;
+use crate::access::token::Tokens;
+use crate::book;
+use crate::book::directory::Directory;
+use crate::config::ServeConfig;
+use crate::http::serve::serve;
+use crate::http::state::{AppState, Streams};
+use crate::http::{metrics_router, router};
+use crate::ingest::lane::{LaneConfig, Lanes};
+use crate::stream::announce;
+use crate::stream::hub::Hub;
+use crate::telemetry;
+
+/// What is kept back of the grace time for what comes after the last answer.
+const LAST_STEPS: Duration = Duration::from_secs(1);
+
+/// The running service.
+pub(super) struct Service {
+    pool: PgPool,
+    serving: JoinHandle<()>,
+    tasks: TaskTracker,
+    drain: CancellationToken,
+    hurry: CancellationToken,
+    stop: CancellationToken,
+}
+
+impl Service {
+    /// Starts what reads and writes, then what listens.
+    pub(super) fn start(
+        config: &ServeConfig,
+        database: &PgConnectOptions,
+        pool: PgPool,
+        metrics: PrometheusHandle,
+        (listener, metrics_listener): (TcpListener, Option<TcpListener>),
+    ) -> Self {
+        let tasks = TaskTracker::new();
+        let (drain, hurry, stop) = Default::default();
+        let hub = start_streams(&pool, database, &tasks, &stop);
+        let ended_tokens = Arc::new(EndedTokens::default());
+        tasks.spawn(Arc::clone(&ended_tokens).run(pool.clone(), CancellationToken::clone(&stop)));
+        let purge = Arc::new(Notify::new());
+        tasks.spawn(purge_deleted(
+            pool.clone(),
+            Arc::clone(&purge),
+            stop.clone(),
+        ));
+        let lanes = Lanes::start(&lane_config(config), database, &hub, &tasks, &hurry);
+        let state = AppState {
+            directory: Arc::new(Directory::new(pool.clone())),
+            tokens: Arc::new(Tokens::new(pool.clone(), config.admin_token.as_deref())),
+            ended_tokens,
+            lanes: Arc::new(lanes),
+            hub,
+            streams: Arc::new(streams(config, &drain)),
+            metrics,
+            purge,
+            pool: pool.clone(),
+        };
+        if let Some(metrics_listener) = metrics_listener {
+            let router = metrics_router(state.clone());
+            tasks.spawn(serve(metrics_listener, router, stop.clone()));
+        }
+        let serving = tokio::spawn(serve(listener, router(state), drain.clone()));
+        Self {
+            pool,
+            serving,
+            tasks,
+            drain,
+            hurry,
+            stop,
+        }
+    }
+
+    /// Stops listening, finishes what was received, and ends within `grace`.
+    pub(super) async fn shut_down(self, grace: Duration) {
+        let deadline = Instant::now() + grace;
+        self.drain.cancel();
+        let answered = deadline - LAST_STEPS.min(grace / 2);
+        if timeout_at(answered, self.serving).await.is_err() {
+            tracing::warn!("connections were still open at the end of the grace time");
+        }
+        self.hurry.cancel();
+        self.stop.cancel();
+        self.tasks.close();
+        if timeout_at(deadline, self.tasks.wait()).await.is_err() {
+            tracing::warn!("tasks were still running at the end of the grace time");
+        }
+        // A connection that is still in use must not hold the process up.
+        if timeout(LAST_STEPS, self.pool.close()).await.is_err() {
+            tracing::warn!("database connections were still in use at the end");
+        }
+    }
+}
+
+/// The hub, and what tells it of new frames.
+fn start_streams(
+    pool: &PgPool,
+    database: &PgConnectOptions,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Arc<Hub> {
+    let hub = Arc::new(Hub::new(pool.clone()));
+    tasks.spawn(Arc::clone(&hub).run(stop.clone()));
+    let announcing = announce::announce(Arc::clone(&hub), database.clone(), stop.clone());
+    tasks.spawn(announcing);
+    tasks.spawn(announce::listen(Arc::clone(&hub), stop.clone()));
+    hub
+}
+
+fn lane_config(config: &ServeConfig) -> LaneConfig {
+    LaneConfig {
+        lanes: config.advanced.lanes(),
+        gather: Duration::from_millis(config.advanced.gather_ms),
+        queue_clicks: usize::try_from(config.advanced.queue_clicks).unwrap_or(usize::MAX),
+    }
+}
+
+fn streams(config: &ServeConfig, drain: &CancellationToken) -> Streams {
+    let advanced = &config.advanced;
+    Streams {
+        heartbeat: Duration::from_millis(advanced.heartbeat_ms),
+        max_age: advanced.stream_max_age_ms.map(Duration::from_millis),
+        drain_spread: advanced.drain() / 2,
+        drain: drain.clone(),
+        most: advanced.max_streams,
+        open: 0.into(),
+    }
+}
+
+/// Removes the rows of deleted books, at the start and whenever `purge` rings.
+async fn purge_deleted(pool: PgPool, purge: Arc<Notify>, stop: CancellationToken) {
+    loop {
+        let purged = tokio::select! {
+            () = stop.cancelled() => return,
+            purged = book::table::purge(&pool) => purged,
+        };
+        if let Err(error) = purged {
+            tracing::warn!(error = %telemetry::chain(&error), "rows of deleted books are left; they go later");
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = purge.notified() => {}
+        }
+    }
+}
