@@ -10,3 +10,8 @@
 )]
 
 mod harness;
+
+mod architecture;
+mod embedded;
+mod readme;
+mod real_log;

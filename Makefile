@@ -1,0 +1,28 @@
+# `make run` brings the service up; `make test` is what CI runs.
+
+.PHONY: run test lint openapi sqlx
+
+run:
+	cargo run --release
+
+# Everything that must hold, on a machine that has cargo: installs what the tests need besides,
+# then checks format, lints, the build, the tests and the documentation.
+test:
+	bash tests/install.sh
+	cargo fmt --check
+	SQLX_OFFLINE=true cargo clippy --all-targets -- -D warnings
+	SQLX_OFFLINE=true tests/with-postgres.sh cargo nextest run
+	SQLX_OFFLINE=true RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items --quiet
+	tests/with-postgres.sh bash tests/sqlx-is-current.sh
+
+lint:
+	cargo fmt
+	SQLX_OFFLINE=true cargo clippy --all-targets -- -D warnings
+
+# Writes openapi.yaml from the code.
+openapi:
+	SQLX_OFFLINE=true cargo run --quiet -- openapi > openapi.yaml
+
+# Writes .sqlx, the checked statements that a build without a database needs.
+sqlx:
+	tests/with-postgres.sh bash tests/sqlx-is-current.sh --write

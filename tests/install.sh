@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Installs what the tests need besides cargo, where it is missing: a Postgres server with psql,
+# awk, python3 and curl from the system's packages, and cargo-nextest.
+set -euo pipefail
+
+missing=()
+have() { command -v "$1" >/dev/null 2>&1; }
+have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+have psql || missing+=(postgresql-client)
+have awk || missing+=(mawk)
+have python3 || missing+=(python3)
+have curl || missing+=(curl)
+have ps || missing+=(procps)
+if [ ${#missing[@]} -gt 0 ]; then
+  if ! have apt-get; then
+    echo "install these first: ${missing[*]}" >&2
+    exit 1
+  fi
+  sudo=()
+  [ "$(id -u)" = 0 ] || sudo=(sudo)
+  # Debian starts a cluster of its own at the installation; the tests bring theirs.
+  export DEBIAN_FRONTEND=noninteractive
+  "${sudo[@]}" apt-get update -q
+  "${sudo[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"
+fi
+have cargo-nextest || cargo install --locked cargo-nextest

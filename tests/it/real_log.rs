@@ -1,0 +1,143 @@
+//! A real access log, counted by this program and by a script that shares no code with it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::{self, Api};
+
+const LOG: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/data/apache_combined.log"
+);
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// The log as clicks, one a line, by the script that the examples hold.
+pub(crate) fn clicks() -> Vec<String> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/combined-log.awk");
+    let output = run(Command::new("awk").args(["-f", script, LOG]));
+    let lines: Vec<String> = output.lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 10_000);
+    lines
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && complaint.is_empty(),
+        "{complaint}"
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Clicks of the log by hour and canonical page, counted by `tests/independent_count.py`.
+fn independent_count() -> BTreeMap<(i64, String), i64> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/independent_count.py");
+    let output = run(Command::new("python3").args([script, LOG]));
+    let counts = output.lines().map(|line| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let (start, count) = (fields[0].parse().unwrap(), fields[2].parse().unwrap());
+        ((start, fields[1].to_owned()), count)
+    });
+    counts.collect()
+}
+
+fn millis(time: &Value) -> i64 {
+    pagetide::time::Timestamp::parse_rfc3339(time.as_str().unwrap())
+        .unwrap()
+        .millis()
+}
+
+/// What the book shows by hour and page.
+async fn shown(api: &Api, book: &str) -> BTreeMap<(i64, String), i64> {
+    let counts = api.counts(book, "pages").await;
+    let shown = counts.iter().map(|count| {
+        let page = count["group"].as_str().unwrap().to_owned();
+        (
+            (millis(&count["start"]), page),
+            count["value"].as_i64().unwrap(),
+        )
+    });
+    shown.collect()
+}
+
+/// Posts the log in batches, and gives each click's status and the last watermark.
+pub(crate) async fn post(
+    api: &Api,
+    book: &str,
+    clicks: &[String],
+    batch: usize,
+) -> (Vec<String>, String) {
+    let mut statuses = Vec::with_capacity(clicks.len());
+    let mut watermark = String::new();
+    for lines in clicks.chunks(batch) {
+        let request = api
+            .request(reqwest::Method::POST, &format!("/v1/books/{book}/clicks"))
+            .header("content-type", "application/x-ndjson")
+            .body(lines.join("\n"));
+        let answer = harness::api::Answer::of(request).await.expect(200);
+        let exceptions: HashMap<u64, &Value> = answer["exceptions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| (e["index"].as_u64().unwrap(), e))
+            .collect();
+        for index in 0..lines.len() as u64 {
+            let status = exceptions
+                .get(&index)
+                .map(|e| e["status"].as_str().unwrap());
+            statuses.push(status.unwrap_or("on_time").to_owned());
+        }
+        watermark = answer["watermark"].as_str().unwrap().to_owned();
+    }
+    (statuses, watermark)
+}
+
+#[tokio::test]
+async fn sums_per_page_and_hour_equal_an_independent_count() {
+    let (_database, server) = harness::start().await;
+    let api = server.api();
+    api.plain_book("log", HOUR_MS, DAY_MS).await;
+    let clicks = clicks();
+    let (statuses, watermark) = post(&api, "log", &clicks, 500).await;
+    assert!(statuses.iter().all(|s| s == "on_time" || s == "late"));
+    let counted = shown(&api, "log").await;
+    assert_eq!(counted, independent_count());
+    assert_eq!(counted.values().sum::<i64>(), 10_000);
+
+    let before = api.get("/v1/books/log").await.expect(200);
+    let (again, watermark_again) = post(&api, "log", &clicks, 500).await;
+    assert!(again.iter().all(|status| status == "duplicate"));
+    assert_eq!(shown(&api, "log").await, counted);
+    assert_eq!(watermark_again, watermark);
+    let after = api.get("/v1/books/log").await.expect(200);
+    assert_eq!(after["position"], before["position"], "no frame was minted");
+    assert_eq!(after["totals"]["on_time"], before["totals"]["on_time"]);
+    assert_eq!(after["totals"]["duplicates"], 10_000);
+}
+
+#[tokio::test]
+async fn any_cut_into_batches_gives_the_same() {
+    let (_database, server) = harness::start().await;
+    let api = server.api();
+    let clicks = clicks();
+    let mut results = Vec::new();
+    for (book, batch) in [("one", 1), ("some", 500), ("many", 2000)] {
+        // An hour of lateness rather than a day, so that the log has late clicks too.
+        api.plain_book(book, 10_000, 30_000).await;
+        let posted = post(&api, book, &clicks, batch).await;
+        results.push((posted, shown(&api, book).await));
+    }
+    let statuses = &results[0].0.0;
+    for status in ["on_time", "late", "dropped"] {
+        assert!(
+            statuses.iter().any(|s| s == status),
+            "no click was {status}"
+        );
+    }
+    assert_eq!(results[0], results[1]);
+    assert_eq!(results[0], results[2]);
+}
