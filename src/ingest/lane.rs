@@ -242,8 +242,10 @@ impl Worker {
     /// request that stands in the way is alone.
     async fn serve(&mut self, group: Vec<Queued>) {
         let mut groups = vec![group];
+        // Whether an earlier try may have been committed without our knowing it.
+        let mut again = false;
         while let Some(mut group) = groups.pop() {
-            match self.commit_with_retries(&group).await {
+            match self.commit_with_retries(&group, &mut again).await {
                 Ok(committed) => self.answer(group, committed),
                 Err(error) if retry::can_pass(&error) => {
                     tracing::error!(error = %telemetry::chain(&error), requests = group.len(),
@@ -266,10 +268,14 @@ impl Worker {
         }
     }
 
-    async fn commit_with_retries(&mut self, group: &[Queued]) -> Result<Committed, CommitError> {
+    async fn commit_with_retries(
+        &mut self,
+        group: &[Queued],
+        again: &mut bool,
+    ) -> Result<Committed, CommitError> {
         let mut retries = 0;
         loop {
-            let error = match self.try_commit(group, retries > 0).await {
+            let error = match self.try_commit(group, *again).await {
                 Ok(committed) => return Ok(committed),
                 Err(error) => error,
             };
@@ -278,6 +284,7 @@ impl Worker {
             if !retry::can_pass(&error) || retries == retry::RETRIES || self.hurry.is_cancelled() {
                 return Err(error);
             }
+            *again = true;
             retries += 1;
             telemetry::retried();
             tracing::warn!(error = %telemetry::chain(&error), retries, "a transaction failed; trying again");

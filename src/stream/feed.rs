@@ -1,48 +1,28 @@
-//! The newest frames of one watched book, encoded once for all its readers.
-//!
-//! A [`Ring`] is a run of frames without a hole: it holds every frame after `after` up to `upto`.
-//! What it knows of the book (its [`Head`]) and the frames come from one statement.
+//! One watched book: what is known of its row, and its newest frames, for all its readers.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use sqlx::PgPool;
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::cursor::Bounds;
+use super::ring::{Encoded, Page, RING_BYTES, Ring};
+use super::state;
 use crate::engine::Watermark;
 
-/// Most bytes of frames that are kept for one book.
-const RING_BYTES: usize = 4 * 1024 * 1024;
+/// Most bytes of frames that are kept for all books, as long as each may keep [`LEAST_BYTES`].
+const ALL_RINGS_BYTES: usize = 256 * 1024 * 1024;
+
+/// What every watched book may keep.
+const LEAST_BYTES: usize = 64 * 1024;
 
 /// Most frames that one query brings.
 pub(super) const PAGE_FRAMES: i64 = 512;
 
 /// Most bytes of frames that one query brings, unless a single frame has more.
 pub(super) const PAGE_BYTES: i64 = 1024 * 1024;
-
-/// A frame as it goes over the wire.
-#[derive(Clone, Debug)]
-pub struct Encoded {
-    /// Its position.
-    pub position: i64,
-    /// `event`, `data`, `id` and the blank line.
-    pub bytes: Bytes,
-}
-
-impl Encoded {
-    /// Encodes a history frame. `id` comes last, so that a frame cut in the middle cannot move a
-    /// client's cursor past it.
-    pub(super) fn new(position: i64, event: &str, data: &str) -> Self {
-        Self {
-            position,
-            bytes: Bytes::from(format!("event: {event}\ndata: {data}\nid: {position}\n\n")),
-        }
-    }
-}
 
 /// What was read of a book's row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,25 +41,21 @@ pub struct Head {
     pub as_of: u64,
 }
 
-/// What a reader gets from the ring.
-#[derive(Debug)]
-pub enum Page {
-    /// The frames after its cursor; at least one.
-    Frames(Vec<Encoded>),
-    /// Nothing yet.
-    CaughtUp,
-    /// What comes after its cursor is older than what is at hand.
-    Older,
-    /// What comes after its cursor was pruned.
-    Pruned,
-}
-
-#[derive(Debug)]
-struct Ring {
-    after: i64,
-    upto: i64,
-    frames: VecDeque<Encoded>,
-    bytes: usize,
+impl Head {
+    /// The head of a book of which nothing was read but that it is not there.
+    pub(super) const NOWHERE: Self = Self {
+        bounds: Bounds {
+            position: 0,
+            oldest: 1,
+            barrier: 0,
+            at_rest: false,
+        },
+        revision: 0,
+        structure_version: 0,
+        watermark: Watermark::MINUS_INFINITY,
+        deleted: true,
+        as_of: 0,
+    };
 }
 
 /// One watched book.
@@ -94,7 +70,8 @@ pub struct Feed {
     ring: Mutex<Ring>,
     /// Held while older frames are read, so that many readers cost one query.
     backfill: tokio::sync::Mutex<()>,
-    pub(super) snapshot: tokio::sync::Mutex<Option<super::state::Encoded>>,
+    /// The snapshot that was read last, for all readers that begin with one.
+    pub(super) snapshot: tokio::sync::Mutex<Option<state::Encoded>>,
 }
 
 impl Feed {
@@ -104,12 +81,7 @@ impl Feed {
             watchers: AtomicUsize::new(0),
             head: watch::Sender::new(None),
             wakes: AtomicU64::new(1),
-            ring: Mutex::new(Ring {
-                after: i64::MAX,
-                upto: i64::MAX,
-                frames: VecDeque::new(),
-                bytes: 0,
-            }),
+            ring: Mutex::new(Ring::unknown()),
             backfill: tokio::sync::Mutex::new(()),
             snapshot: tokio::sync::Mutex::new(None),
         }
@@ -128,67 +100,39 @@ impl Feed {
         self.wakes.load(Ordering::SeqCst)
     }
 
-    /// The position after which the ring needs frames; `i64::MAX` while nothing is known.
+    /// The position after which frames are to be read.
     pub(super) fn upto(&self) -> i64 {
-        self.ring().upto
+        self.ring().upto()
     }
 
-    /// Takes in what one statement read: the head, and the frames after [`Feed::upto`], of which
-    /// there may be more.
-    pub(super) fn refresh(&self, head: Head, frames: Vec<Encoded>, more: bool) {
-        {
-            let mut ring = self.ring();
-            if ring.upto == i64::MAX {
-                // The first reading: begin where the book stands; readers ask for what is older.
-                ring.after = head.bounds.position;
-                ring.upto = head.bounds.position;
-            } else {
-                let newest = frames.last().map(|f| f.position);
-                for frame in frames {
-                    ring.bytes += frame.bytes.len();
-                    ring.frames.push_back(frame);
-                }
-                let complete = if more {
-                    None
-                } else {
-                    Some(head.bounds.position)
-                };
-                ring.upto = ring.upto.max(complete.or(newest).unwrap_or(ring.upto));
-            }
-            // What was pruned before it could be read leaves no hole: the ring begins behind it.
-            ring.forget_through(head.bounds.oldest - 1);
-            while ring.bytes > RING_BYTES && ring.frames.len() > 1 {
-                let oldest = ring.frames.front().map_or(ring.upto, |f| f.position);
-                ring.forget_through(oldest);
-            }
-        }
+    /// Takes in what one statement read: the head, and the frames after [`Feed::upto`]. Gives
+    /// whether there are more. The book is one of `feeds` that share the memory.
+    pub(super) fn refresh(&self, head: Head, frames: Vec<Encoded>, feeds: usize) -> bool {
+        let Bounds {
+            position, oldest, ..
+        } = head.bounds;
+        let upto = frames.last().map_or(position, |newest| newest.position);
+        let limit = (ALL_RINGS_BYTES / feeds.max(1)).clamp(LEAST_BYTES, RING_BYTES);
+        self.ring().append(frames, upto, oldest, limit);
         self.head.send_replace(Some(head));
+        upto < position
+    }
+
+    /// Takes in that the book is not there any more.
+    pub(super) fn gone(&self, as_of: u64) {
+        self.head.send_modify(|head| {
+            *head = Some(Head {
+                deleted: true,
+                as_of,
+                ..head.unwrap_or(Head::NOWHERE)
+            });
+        });
     }
 
     /// The frames after `cursor`, at most `most` bytes of them but at least one.
     #[must_use]
     pub fn page(&self, cursor: i64, most: usize) -> Page {
-        let ring = self.ring();
-        if cursor < ring.after {
-            return Page::Older;
-        }
-        let from = ring.frames.partition_point(|f| f.position <= cursor);
-        let mut bytes = 0;
-        let page: Vec<Encoded> = ring
-            .frames
-            .range(from..)
-            .take_while(|frame| {
-                let fits = bytes == 0 || bytes + frame.bytes.len() <= most;
-                bytes += frame.bytes.len();
-                fits
-            })
-            .cloned()
-            .collect();
-        if page.is_empty() {
-            Page::CaughtUp
-        } else {
-            Page::Frames(page)
-        }
+        self.ring().page(cursor, most)
     }
 
     /// The frames after `cursor`, which the ring does not reach back to. Reads a block of the
@@ -206,7 +150,7 @@ impl Feed {
             }
             let (after, full) = {
                 let ring = self.ring();
-                (ring.after, ring.bytes >= RING_BYTES / 2)
+                (ring.after(), ring.is_full())
             };
             let span = Span {
                 book: self.book,
@@ -225,39 +169,20 @@ impl Feed {
             if cursor < oldest - 1 {
                 return Ok(Page::Pruned);
             }
-            if full {
-                // All of the span may have gone into a newer frame, which the ring holds.
-                let nothing = frames.is_empty();
-                let from_ring = || self.page(after, RING_BYTES);
-                return Ok(if nothing {
-                    from_ring()
-                } else {
-                    Page::Frames(frames)
-                });
-            }
-            let mut ring = self.ring();
-            if ring.after == after {
-                ring.after = frames.last().map_or(oldest - 1, |f| f.position - 1);
-                for frame in frames {
-                    ring.bytes += frame.bytes.len();
-                    ring.frames.push_front(frame);
+            if !full {
+                let mut ring = self.ring();
+                if ring.after() == after {
+                    let first = frames.last().map_or(oldest, |f| f.position);
+                    ring.prepend(frames, first - 1);
                 }
+                continue;
             }
+            if frames.is_empty() {
+                // All of the span has gone into a newer frame, which the ring holds.
+                return Ok(self.page(after, RING_BYTES));
+            }
+            return Ok(Page::Frames(frames));
         }
-    }
-}
-
-impl Ring {
-    /// Forgets every frame up to `position`.
-    fn forget_through(&mut self, position: i64) {
-        while let Some(frame) = self.frames.front()
-            && frame.position <= position
-        {
-            self.bytes -= frame.bytes.len();
-            self.frames.pop_front();
-        }
-        self.after = self.after.max(position);
-        self.upto = self.upto.max(position);
     }
 }
 
@@ -342,72 +267,4 @@ fn block(rows: Vec<Row>) -> Block {
         Some(Encoded::new(position, &event, &data))
     });
     Some((oldest, frames.collect()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn head(position: i64, oldest: i64) -> Head {
-        Head {
-            bounds: Bounds {
-                position,
-                oldest,
-                barrier: 0,
-                at_rest: false,
-            },
-            revision: 0,
-            structure_version: 0,
-            watermark: Watermark::MINUS_INFINITY,
-            deleted: false,
-            as_of: 1,
-        }
-    }
-
-    fn frames(positions: std::ops::RangeInclusive<i64>) -> Vec<Encoded> {
-        positions.map(|p| Encoded::new(p, "counts", "{}")).collect()
-    }
-
-    fn positions(page: &Page) -> Vec<i64> {
-        match page {
-            Page::Frames(frames) => frames.iter().map(|f| f.position).collect(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_ring_has_no_hole() {
-        let feed = Feed::new(Uuid::nil());
-        assert!(matches!(feed.page(5, 1000), Page::Older));
-        feed.refresh(head(5, 1), Vec::new(), false);
-        assert!(matches!(feed.page(5, 1000), Page::CaughtUp));
-        assert!(matches!(feed.page(4, 1000), Page::Older));
-        feed.refresh(head(9, 1), frames(6..=7), true);
-        assert_eq!(feed.upto(), 7);
-        feed.refresh(head(9, 1), frames(8..=9), false);
-        assert_eq!(positions(&feed.page(5, 10_000)), [6, 7, 8, 9]);
-        assert_eq!(positions(&feed.page(7, 1)), [8]);
-        // 10 to 19 were pruned before they could be read.
-        feed.refresh(head(30, 20), frames(20..=30), false);
-        assert!(matches!(feed.page(9, 1000), Page::Older));
-        assert_eq!(positions(&feed.page(19, 10_000)).len(), 11);
-    }
-
-    #[test]
-    fn a_ring_is_bounded_in_bytes() {
-        let feed = Feed::new(Uuid::nil());
-        feed.refresh(head(0, 1), Vec::new(), false);
-        let data = "x".repeat(1024 * 1024);
-        for position in 1..=10 {
-            let frame = Encoded::new(position, "counts", &data);
-            feed.refresh(head(position, 1), vec![frame], false);
-        }
-        let ring = feed.ring();
-        assert!(ring.bytes <= RING_BYTES);
-        assert_eq!(ring.frames.back().map(|f| f.position), Some(10));
-        assert_eq!(
-            ring.frames.front().map(|f| f.position - 1),
-            Some(ring.after)
-        );
-    }
 }

@@ -18,8 +18,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::cursor::{Asked, Reason, Start};
-use super::feed::{Head, Page};
+use super::feed::Head;
 use super::hub::Watch;
+use super::ring::Page;
 use super::state;
 use crate::telemetry;
 use crate::time::Timestamp;
@@ -174,7 +175,9 @@ impl Follow {
                     self.ready.push_back(frame.bytes);
                 }
             }
-            Ok(Page::Pruned | Page::Older) => {
+            // The ring was cut while it was looked at; the next look reads further back.
+            Ok(Page::Older) => {}
+            Ok(Page::Pruned) => {
                 self.resync(Reason::Pruned, &json!(self.cursor), head);
             }
             Ok(Page::CaughtUp) if head.bounds.at_rest && self.cursor >= head.bounds.position => {

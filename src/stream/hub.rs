@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::announce::Outbox;
-use super::cursor::Bounds;
-use super::feed::{Encoded, Feed, Head, PAGE_BYTES, PAGE_FRAMES, Page};
-use crate::engine::Watermark;
+use super::feed::{Feed, Head};
+use super::news;
+use super::ring::{Encoded, Page};
 use crate::telemetry;
 
 /// How often the hub looks for what nobody told it.
@@ -171,12 +171,10 @@ impl Hub {
     /// Reads what is new of the books that were marked, all in one statement.
     async fn refresh(&self) -> Result<(), sqlx::Error> {
         let dirty = std::mem::take(&mut *lock(&self.dirty));
-        let feeds: Vec<Arc<Feed>> = {
-            let feeds = lock(&self.feeds);
-            dirty
-                .iter()
-                .filter_map(|id| feeds.get(id).cloned())
-                .collect()
+        let (feeds, watched) = {
+            let watched = lock(&self.feeds);
+            let feeds = dirty.iter().filter_map(|id| watched.get(id).cloned());
+            (feeds.collect::<Vec<Arc<Feed>>>(), watched.len())
         };
         if feeds.is_empty() {
             return Ok(());
@@ -185,63 +183,18 @@ impl Hub {
         let after: Vec<i64> = feeds.iter().map(|f| f.upto()).collect();
         // Before the statement: what was woken by now, it sees.
         let as_of: Vec<u64> = feeds.iter().map(|f| f.wakes()).collect();
-        let rows = sqlx::query!(
-            r#"SELECT u.place AS "place!", b.position AS "position?", b.oldest AS "oldest?",
-                      b.barrier AS "barrier?", b.closed AS "closed?", b.revision AS "revision?",
-                      b.structure_version AS "structure_version?",
-                      b.watermark_ms AS "watermark_ms?",
-                      f.position AS "frame?", f.event AS "event?", f.data AS "data?"
-               FROM unnest($1::uuid[], $2::bigint[]) WITH ORDINALITY AS u(id, after, place)
-               LEFT JOIN books b ON b.id = u.id AND NOT b.deleted
-               LEFT JOIN LATERAL (
-                   SELECT n.position, n.event, n.data
-                   FROM (SELECT position, event, data,
-                                sum(octet_length(data)) OVER (ORDER BY position)
-                                - octet_length(data) AS bytes_before
-                         FROM frames
-                         WHERE book_id = b.id AND position > u.after
-                         ORDER BY position LIMIT $3) n
-                   WHERE n.bytes_before < $4) f ON true
-               ORDER BY u.place, f.position"#,
-            &ids,
-            &after,
-            PAGE_FRAMES,
-            PAGE_BYTES,
-        )
-        .fetch_all(&self.pool)
-        .await
-        .inspect_err(|_| self.mark_quietly(&ids))?;
+        let rows = news::read(&self.pool, &ids, &after).await;
+        let rows = rows.inspect_err(|_| self.mark_quietly(&ids))?;
         let mut rows = rows.into_iter().peekable();
-        for (place, feed) in (1_i64..).zip(&feeds) {
-            let as_of = as_of[usize::try_from(place - 1).unwrap_or(0)];
-            let mut head = None;
-            let mut frames = Vec::new();
-            while let Some(row) = rows.next_if(|row| row.place == place) {
-                head = head.or(head_of(
-                    (row.position, row.oldest, row.barrier, row.closed),
-                    (row.revision, row.structure_version, row.watermark_ms),
-                    as_of,
-                ));
-                if let (Some(position), Some(event), Some(data)) = (row.frame, row.event, row.data)
-                {
-                    frames.push(Encoded::new(position, &event, &data));
-                }
-            }
+        for ((place, feed), as_of) in (1_i64..).zip(&feeds).zip(as_of) {
+            let head = rows.peek().and_then(|row| row.head(as_of));
+            let of_book = std::iter::from_fn(|| rows.next_if(|row| row.place == place));
+            let frames: Vec<Encoded> = of_book.filter_map(|row| row.frame()).collect();
             let Some(head) = head else {
-                feed.head.send_modify(|head| {
-                    let gone = Head {
-                        deleted: true,
-                        as_of,
-                        ..head.unwrap_or(NOWHERE)
-                    };
-                    *head = Some(gone);
-                });
+                feed.gone(as_of);
                 continue;
             };
-            let newest = frames.last().map(|f| f.position);
-            let more = newest.is_some_and(|newest| newest < head.bounds.position);
-            feed.refresh(head, frames, more);
-            if more {
+            if feed.refresh(head, frames, watched) {
                 self.mark([feed.book]);
             }
         }
@@ -252,40 +205,6 @@ impl Hub {
     fn mark_quietly(&self, books: &[Uuid]) {
         lock(&self.dirty).extend(books);
     }
-}
-
-const NOWHERE: Head = Head {
-    bounds: Bounds {
-        position: 0,
-        oldest: 1,
-        barrier: 0,
-        at_rest: false,
-    },
-    revision: 0,
-    structure_version: 0,
-    watermark: Watermark::MINUS_INFINITY,
-    deleted: true,
-    as_of: 0,
-};
-
-fn head_of(
-    (position, oldest, barrier, closed): (Option<i64>, Option<i64>, Option<i64>, Option<bool>),
-    (revision, structure_version, watermark_ms): (Option<i64>, Option<i64>, Option<i64>),
-    as_of: u64,
-) -> Option<Head> {
-    Some(Head {
-        bounds: Bounds {
-            position: position?,
-            oldest: oldest?,
-            barrier: barrier?,
-            at_rest: closed?,
-        },
-        revision: revision?,
-        structure_version: structure_version?,
-        watermark: Watermark::from_stored(watermark_ms),
-        deleted: false,
-        as_of,
-    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -334,7 +253,7 @@ impl Watch {
 
     /// The head that the reader has not looked at yet counts as seen.
     pub(super) fn take_head(&mut self) -> Head {
-        self.head.borrow_and_update().unwrap_or(NOWHERE)
+        self.head.borrow_and_update().unwrap_or(Head::NOWHERE)
     }
 
     /// Waits until the head is another than the one taken last.

@@ -2,8 +2,8 @@
 //!
 //! Streams pull; nothing is pushed into a client's queue. A connection is a cursor and a loop
 //! ([`follow`]): wait for a wake-up, read the page after the cursor, write it. Replay, live and
-//! slow readers are the same code. [`hub`] keeps the newest frames of the books that are watched,
-//! so that a thousand readers cost one query. [`announce`] carries wake-ups between processes.
+//! slow readers are the same code. [`hub`] reads what is new of the books that are watched, once
+//! for all their readers, into the [`feed`] of each, whose [`ring`] holds the newest frames. [`announce`] carries wake-ups between processes.
 //! [`state`] is the snapshot that a reader begins with.
 
 pub mod announce;
@@ -11,4 +11,6 @@ pub mod cursor;
 pub mod feed;
 pub mod follow;
 pub mod hub;
+mod news;
+pub mod ring;
 pub mod state;
