@@ -25,6 +25,7 @@ pub mod engine;
 pub mod frame;
 pub mod http;
 pub mod ingest;
+mod memo;
 pub mod page;
 pub mod rollup;
 pub mod stream;

@@ -1,21 +1,17 @@
 //! Tokens: made, found, listed, revoked. Only their SHA-256 is stored.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 use sqlx::{PgExecutor, PgPool};
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
 use super::scope::{Caller, Scope};
+use crate::memo::Memo;
 use crate::time::Timestamp;
-
-/// How long a process believes what it read of a token.
-const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
 /// Shortest admin token that a person may choose.
 pub const MIN_CHOSEN_LENGTH: usize = 20;
@@ -162,7 +158,7 @@ pub struct Tokens {
     pool: PgPool,
     /// SHA-256 of the admin token of the configuration.
     chosen_admin: Option<Hash>,
-    known: Cache<Hash, (Arc<Caller>, Instant)>,
+    known: Memo<Hash, Arc<Caller>>,
 }
 
 impl Tokens {
@@ -172,7 +168,7 @@ impl Tokens {
         Self {
             pool,
             chosen_admin: chosen_admin.map(hash),
-            known: Cache::new(10_000),
+            known: Memo::new(),
         }
     }
 
@@ -191,38 +187,34 @@ impl Tokens {
         {
             return Ok(Some(Arc::new(Caller::admin())));
         }
-        let caller = match self.known.get(&hash) {
-            Some((caller, read_at)) if read_at.elapsed() < TRUSTED_FOR => caller,
-            _ => {
-                let read_at = Instant::now();
-                let row = sqlx::query_as!(
-                    Row,
-                    "SELECT id, books, scopes, label, expires_ms FROM tokens WHERE hash = $1",
-                    hash.as_slice()
-                )
-                .fetch_optional(&self.pool)
-                .await?;
-                let Some(token) = row.map(Token::from) else {
-                    self.known.remove(&hash);
-                    return Ok(None);
-                };
-                let caller = Arc::new(Caller {
-                    token: Some(token.id),
-                    scopes: token.scopes,
-                    books: token.books,
-                    expires_at: token.expires_at,
-                });
-                self.known.insert(hash, (Arc::clone(&caller), read_at));
-                caller
-            }
+        let Some(caller) = self.known.get(&hash, self.read(&hash)).await? else {
+            return Ok(None);
         };
         let alive = caller.expires_at.is_none_or(|end| now < end);
         Ok(alive.then_some(caller))
     }
 
+    async fn read(&self, hash: &Hash) -> Result<Option<Arc<Caller>>, sqlx::Error> {
+        let row = sqlx::query_as!(
+            Row,
+            "SELECT id, books, scopes, label, expires_ms FROM tokens WHERE hash = $1",
+            hash.as_slice()
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(Token::from).map(|token| {
+            Arc::new(Caller {
+                token: Some(token.id),
+                scopes: token.scopes,
+                books: token.books,
+                expires_at: token.expires_at,
+            })
+        }))
+    }
+
     /// Forgets everything, because this process has just revoked a token.
     pub fn forget_all(&self) {
-        self.known.clear();
+        self.known.forget_all();
     }
 }
 

@@ -1,23 +1,16 @@
 //! What admission and access must know of a book, without asking the database about every click.
 //!
-//! A process trusts what it read for [`TRUSTED_FOR`]; whatever must hold at the moment of the
-//! commit (closed, deleted, the settings that count) is checked again under the row's lock.
+//! It is current to a second; whatever must hold at the moment of the commit (closed, deleted, the
+//! settings that count) is checked again under the row's lock.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use quick_cache::sync::Cache;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::{Book, PlanError, table};
+use super::{Book, PlanError, check_slug, table};
 use crate::engine::Plan;
-
-/// How long an entry is believed. Another process's change shows here after this at the latest.
-const TRUSTED_FOR: Duration = Duration::from_secs(1);
-
-/// Most books that are remembered.
-const CAPACITY: usize = 10_000;
+use crate::memo::Memo;
 
 /// What is remembered of a book.
 #[derive(Debug)]
@@ -26,15 +19,14 @@ pub struct Known {
     pub book: Book,
     /// How its clicks are counted.
     pub plan: Plan,
-    read_at: Instant,
 }
 
 /// Reads books, and remembers them for a moment.
 #[derive(Debug)]
 pub struct Directory {
     pool: PgPool,
-    by_id: Cache<Uuid, Arc<Known>>,
-    ids: Cache<String, (Uuid, Instant)>,
+    books: Memo<Uuid, Arc<Known>>,
+    ids: Memo<String, Uuid>,
 }
 
 /// Why a book could not be looked up.
@@ -54,8 +46,8 @@ impl Directory {
     pub fn new(pool: PgPool) -> Self {
         Self {
             pool,
-            by_id: Cache::new(CAPACITY),
-            ids: Cache::new(CAPACITY),
+            books: Memo::new(),
+            ids: Memo::new(),
         }
     }
 
@@ -66,54 +58,29 @@ impl Directory {
     pub async fn find(&self, name: &str) -> Result<Option<Arc<Known>>, LookupError> {
         let id = match Uuid::try_parse(name) {
             Ok(id) => Some(id),
-            Err(_) => self.id_of_slug(name).await?,
+            Err(_) if check_slug(name).is_some() => None,
+            Err(_) => {
+                let read = table::id_of_slug(&self.pool, name);
+                self.ids.get(&name.to_owned(), read).await?
+            }
         };
         match id {
-            Some(id) => self.by_id(id).await,
+            Some(id) => self.books.get(&id, self.read(id)).await,
             None => Ok(None),
         }
     }
 
-    async fn id_of_slug(&self, slug: &str) -> Result<Option<Uuid>, sqlx::Error> {
-        if let Some((id, read_at)) = self.ids.get(slug)
-            && read_at.elapsed() < TRUSTED_FOR
-        {
-            return Ok(Some(id));
-        }
-        let read_at = Instant::now();
-        let id = table::id_of_slug(&self.pool, slug).await?;
-        match id {
-            Some(id) => self.ids.insert(slug.to_owned(), (id, read_at)),
-            None => drop(self.ids.remove(slug)),
-        }
-        Ok(id)
-    }
-
-    async fn by_id(&self, id: Uuid) -> Result<Option<Arc<Known>>, LookupError> {
-        if let Some(known) = self.by_id.get(&id)
-            && known.read_at.elapsed() < TRUSTED_FOR
-        {
-            return Ok(Some(known));
-        }
-        let read_at = Instant::now();
+    async fn read(&self, id: Uuid) -> Result<Option<Arc<Known>>, LookupError> {
         let Some(book) = table::find(&self.pool, id).await? else {
-            self.by_id.remove(&id);
             return Ok(None);
         };
         let plan = book.plan()?;
-        let known = Arc::new(Known {
-            book,
-            plan,
-            read_at,
-        });
-        self.by_id.insert(id, Arc::clone(&known));
-        Ok(Some(known))
+        Ok(Some(Arc::new(Known { book, plan })))
     }
 
-    /// Forgets a book, because this process has just changed it.
-    pub fn forget(&self, id: Uuid) {
-        if let Some((_, known)) = self.by_id.remove(&id) {
-            self.ids.remove(&known.book.slug);
-        }
+    /// Forgets `book`, because this process has just changed it.
+    pub fn forget(&self, book: &Book) {
+        self.books.forget(&book.id);
+        self.ids.forget(&book.slug);
     }
 }

@@ -240,8 +240,8 @@ async fn carry_out(
     command: Command,
 ) -> Result<Json<BookBody>, Problem> {
     state.lanes.submit(id, Work::Command(command)).await?;
-    state.directory.forget(id);
     let book = reread(state, id).await?;
+    state.directory.forget(&book);
     Ok(Json(body(state, book)))
 }
 
@@ -300,7 +300,7 @@ pub(super) async fn delete(
     let mut tx = state.pool.begin().await?;
     let there = table::delete(&mut tx, id).await?;
     tx.commit().await?;
-    state.directory.forget(id);
+    state.directory.forget(&known.book);
     state.hub.wake(&[id]);
     state.purge.notify_one();
     if there {

@@ -86,6 +86,13 @@ pub(super) async fn counts(
             let detail = format!("the book has no such rollup; it has {}", rollups.join(", "));
             Problem::new(Code::NotFound, detail)
         })?;
+    if query
+        .group
+        .as_ref()
+        .is_some_and(|group| group.contains('\0'))
+    {
+        return Err(Problem::new(Code::BadQuery, "group: no group holds a NUL"));
+    }
     let listing = Listing {
         pool: state.pool.clone(),
         known,
