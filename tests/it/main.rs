@@ -10,4 +10,6 @@
 )]
 
 mod harness;
+mod stream_big;
+mod stream_frames;
 mod stream_start;
