@@ -12,4 +12,5 @@
 mod harness;
 mod stream_big;
 mod stream_frames;
+mod stream_snapshot;
 mod stream_start;
