@@ -12,5 +12,6 @@
 mod harness;
 mod stream_big;
 mod stream_frames;
+mod stream_life;
 mod stream_snapshot;
 mod stream_start;
