@@ -13,5 +13,6 @@ mod harness;
 mod stream_big;
 mod stream_frames;
 mod stream_life;
+mod stream_slow;
 mod stream_snapshot;
 mod stream_start;
