@@ -10,6 +10,7 @@
 )]
 
 mod harness;
+mod resume;
 mod stream_big;
 mod stream_frames;
 mod stream_life;
