@@ -10,6 +10,7 @@
 )]
 
 mod harness;
+mod real_client;
 mod resume;
 mod stream_big;
 mod stream_frames;
