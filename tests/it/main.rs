@@ -12,6 +12,7 @@
 mod harness;
 mod real_client;
 mod resume;
+mod stream_barrier;
 mod stream_big;
 mod stream_frames;
 mod stream_life;

@@ -34,6 +34,19 @@ pub(crate) async fn execute(database: &Database, sql: &str) {
     sqlx::raw_sql(sql).execute(&mut conn).await.unwrap();
 }
 
+/// A frame of another process that tells nobody of it; `more` is set on the book with it.
+pub(crate) async fn frame_by_hand(database: &Database, event: &str, more: &str) {
+    let sql = format!(
+        "WITH moved AS (UPDATE books SET position = position + 1, revision = revision + 1 {more}
+                        RETURNING id, position)
+         INSERT INTO frames (book_id, position, event, data)
+         SELECT id, position, '{event}',
+                json_build_object('type', '{event}', 'position', position, 'by', 'hand')::text
+         FROM moved"
+    );
+    execute(database, &sql).await;
+}
+
 /// Lets commits of servers that are started from now on not wait for the disk: what a test shows of
 /// order and loss is the same, and it shows it at a rate that is worth showing.
 pub(crate) async fn without_waiting_for_the_disk(database: &Database) {
