@@ -2,8 +2,10 @@
 
 pub(crate) mod api;
 pub(crate) mod database;
+pub(crate) mod raw;
 pub(crate) mod server;
 pub(crate) mod sse;
+pub(crate) mod steps;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
