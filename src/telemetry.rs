@@ -131,10 +131,14 @@ pub fn queue_depth(lane: &str, requests: usize) {
     gauge!("pagetide_lane_queue_requests", "lane" => lane.to_owned()).set(requests as f64);
 }
 
-/// So many event streams are open.
-#[allow(clippy::cast_precision_loss, reason = "a gauge takes floats")]
-pub fn streams_open(streams: usize) {
-    gauge!("pagetide_streams_open").set(streams as f64);
+/// An event stream was opened.
+pub fn stream_opened() {
+    gauge!("pagetide_streams_open").increment(1);
+}
+
+/// An event stream has ended.
+pub fn stream_ended() {
+    gauge!("pagetide_streams_open").decrement(1);
 }
 
 /// History frames were sent to a reader.

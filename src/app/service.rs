@@ -29,6 +29,7 @@ use crate::http::{metrics_router, router};
 use crate::ingest::lane::{LaneConfig, Lanes};
 use crate::stream::announce;
 use crate::stream::hub::Hub;
+use crate::stream::stall::Stalls;
 use crate::telemetry;
 
 /// What is kept back of the grace time for what comes after the last answer.
@@ -58,6 +59,8 @@ impl Service {
         let hub = start_streams(&pool, database, &tasks, &stop);
         let ended_tokens = Arc::new(EndedTokens::default());
         tasks.spawn(Arc::clone(&ended_tokens).run(pool.clone(), CancellationToken::clone(&stop)));
+        let stalls = Arc::new(Stalls::default());
+        tasks.spawn(Arc::clone(&stalls).run(stop.clone()));
         let purge = Arc::new(Notify::new());
         tasks.spawn(purge_deleted(
             pool.clone(),
@@ -72,6 +75,7 @@ impl Service {
             lanes: Arc::new(lanes),
             hub,
             streams: Arc::new(streams(config, &drain)),
+            stalls,
             metrics,
             purge,
             pool: pool.clone(),

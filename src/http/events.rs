@@ -5,7 +5,6 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -88,7 +87,7 @@ pub(super) async fn follow(
     let given = [&query.last_event_id, &query.camel, &query.capital];
     let asked = cursor::asked(header, &given.map(|q| q.as_deref()))?;
     let Some(open) = state.streams.open() else {
-        return Ok(event_stream(Body::from(follow::overloaded())));
+        return Ok(event_stream(Body::from(follow::overloaded(&asked))));
     };
 
     // Subscribed first, then judged: what is committed from here on wakes the stream.
@@ -116,13 +115,10 @@ pub(super) async fn follow(
         drain_after: state.streams.drain_after(),
         session: interest.ended.clone(),
     };
-    let frames = Follow::new(watch, options, &asked, start, head).into_stream();
-    // What counts the stream lives exactly as long as its body.
-    let counted = frames.map(move |frame| {
-        let _alive = (&open, &interest);
-        frame
-    });
-    Ok(event_stream(Body::from_stream(counted)))
+    let follow = Follow::new(watch, options, &asked, start, head);
+    // What counts the stream, and its interest in its token, live exactly as long as it does.
+    let watched = state.stalls.watch(follow, (open, interest));
+    Ok(event_stream(Body::from_stream(watched)))
 }
 
 fn event_stream(body: Body) -> Response {

@@ -13,7 +13,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::stream::follow::SLOW_READER;
+use crate::stream::stall::PATIENCE;
 
 /// How long a client may take to send the head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -73,6 +73,6 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
 fn timed(stream: TcpStream) -> io::Result<TokioIo<std::pin::Pin<Box<TimeoutStream<TcpStream>>>>> {
     stream.set_nodelay(true)?;
     let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(SLOW_READER));
+    stream.set_write_timeout(Some(PATIENCE));
     Ok(TokioIo::new(Box::pin(stream)))
 }

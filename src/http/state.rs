@@ -13,6 +13,7 @@ use crate::access::token::Tokens;
 use crate::book::directory::Directory;
 use crate::ingest::lane::Lanes;
 use crate::stream::hub::Hub;
+use crate::stream::stall::Stalls;
 use crate::telemetry;
 
 /// What handlers share.
@@ -25,6 +26,7 @@ pub(crate) struct AppState {
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) streams: Arc<Streams>,
+    pub(crate) stalls: Arc<Stalls>,
     pub(crate) metrics: PrometheusHandle,
     /// Rings when a book was deleted, so that its rows are removed.
     pub(crate) purge: Arc<tokio::sync::Notify>,
@@ -52,7 +54,7 @@ impl Streams {
     pub(crate) fn open(self: &Arc<Self>) -> Option<OpenStream> {
         let before = self.open.fetch_add(1, Ordering::SeqCst);
         let stream = OpenStream(Arc::clone(self));
-        telemetry::streams_open(before + 1);
+        telemetry::stream_opened();
         (before < self.most).then_some(stream)
     }
 
@@ -74,7 +76,7 @@ impl Streams {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        let before = self.0.open.fetch_sub(1, Ordering::SeqCst);
-        telemetry::streams_open(before - 1);
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+        telemetry::stream_ended();
     }
 }

@@ -114,8 +114,7 @@ pub fn start(asked: &Asked, bounds: Bounds) -> Start {
         Asked::Live => return Start::Live,
         Asked::Malformed(_) => return Start::Resync(Reason::Malformed),
         Asked::After(cursor) => *cursor,
-        // What was replaced cannot be replayed, so the earliest is not before the barrier.
-        Asked::Earliest => (bounds.oldest - 1).max(bounds.barrier),
+        Asked::Earliest => bounds.oldest - 1,
     };
     if cursor > bounds.position {
         Start::Resync(Reason::Ahead)
@@ -200,7 +199,8 @@ mod tests {
             Start::Resync(Reason::Replaced)
         );
         assert_eq!(start(&Asked::After(15), replaced), Start::Replay(15));
-        assert_eq!(start(&Asked::Earliest, replaced), Start::Replay(15));
+        let earliest = start(&Asked::Earliest, replaced);
+        assert_eq!(earliest, Start::Resync(Reason::Replaced));
         assert_eq!(start(&Asked::Earliest, LIVE), Start::Replay(9));
     }
 }

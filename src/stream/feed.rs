@@ -108,14 +108,10 @@ impl Feed {
     /// Takes in what one statement read: the head, and the frames after [`Feed::upto`]. Gives
     /// whether there are more. The book is one of `feeds` that share the memory.
     pub(super) fn refresh(&self, head: Head, frames: Vec<Encoded>, feeds: usize) -> bool {
-        let Bounds {
-            position, oldest, ..
-        } = head.bounds;
-        let upto = frames.last().map_or(position, |newest| newest.position);
         let limit = (ALL_RINGS_BYTES / feeds.max(1)).clamp(LEAST_BYTES, RING_BYTES);
-        self.ring().append(frames, upto, oldest, limit);
+        let more = self.ring().append(frames, head.bounds, limit);
         self.head.send_replace(Some(head));
-        upto < position
+        more
     }
 
     /// Takes in that the book is not there any more.
@@ -135,16 +131,21 @@ impl Feed {
         self.ring().page(cursor, most)
     }
 
-    /// The frames after `cursor`, which the ring does not reach back to. Reads a block of the
-    /// newest frames before the ring, for whoever else comes back; where the ring is full, a page
-    /// for this reader alone.
+    /// The frames after `cursor`, which the ring does not reach back to, at most `most` bytes of
+    /// them but at least one. Reads a block of the newest frames before the ring, for whoever else
+    /// comes back; where the ring is full, a page for this reader alone.
     ///
     /// # Errors
     /// What the database says.
-    pub async fn older(&self, pool: &PgPool, cursor: i64) -> Result<Page, sqlx::Error> {
+    pub async fn older(
+        &self,
+        pool: &PgPool,
+        cursor: i64,
+        most: usize,
+    ) -> Result<Page, sqlx::Error> {
         let _one_at_a_time = self.backfill.lock().await;
         loop {
-            match self.page(cursor, RING_BYTES) {
+            match self.page(cursor, most) {
                 Page::Older => {}
                 page => return Ok(page),
             }
@@ -158,7 +159,7 @@ impl Feed {
                 upto: after,
             };
             let block = if full {
-                span.oldest_first(pool).await?
+                span.oldest_first(pool, most).await?
             } else {
                 span.newest_first(pool).await?
             };
@@ -167,7 +168,7 @@ impl Feed {
                 return Ok(Page::CaughtUp);
             };
             if cursor < oldest - 1 {
-                return Ok(Page::Pruned);
+                return Ok(Page::Pruned { oldest });
             }
             if !full {
                 let mut ring = self.ring();
@@ -179,7 +180,7 @@ impl Feed {
             }
             if frames.is_empty() {
                 // All of the span has gone into a newer frame, which the ring holds.
-                return Ok(self.page(after, RING_BYTES));
+                return Ok(self.page(after, most));
             }
             return Ok(Page::Frames(frames));
         }
@@ -224,8 +225,8 @@ impl Span {
         Ok(block(rows))
     }
 
-    /// The oldest frames of the span, oldest first.
-    async fn oldest_first(&self, pool: &PgPool) -> Result<Block, sqlx::Error> {
+    /// The oldest frames of the span, about `most` bytes of them, oldest first.
+    async fn oldest_first(&self, pool: &PgPool, most: usize) -> Result<Block, sqlx::Error> {
         let rows = sqlx::query_as!(
             Row,
             r#"SELECT b.oldest, f.position AS "position?", f.event AS "event?", f.data AS "data?"
@@ -245,7 +246,7 @@ impl Span {
             self.after,
             self.upto,
             PAGE_FRAMES,
-            PAGE_BYTES,
+            i64::try_from(most).unwrap_or(i64::MAX),
         )
         .fetch_all(pool)
         .await?;

@@ -8,11 +8,11 @@
 //! from its cursor then; the buffer in Postgres is the queue.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{Stream, stream};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,9 +27,6 @@ use crate::time::Timestamp;
 
 /// Most bytes that are read from the feed at once.
 const PAGE_BYTES: usize = 64 * 1024;
-
-/// A reader that takes nothing for this long is cut off.
-pub const SLOW_READER: Duration = Duration::from_secs(10);
 
 /// How long to wait after a failed reading before the next.
 const RETRY: Duration = Duration::from_secs(1);
@@ -59,14 +56,26 @@ pub struct Follow {
     options: Options,
     /// What this client has been sent or resumed from.
     cursor: i64,
-    /// Chunks that are ready; each is one write.
-    ready: VecDeque<Bytes>,
+    /// Chunks that are ready, each one write, and the cursor behind each.
+    ready: VecDeque<(Bytes, i64)>,
+    delivered: Delivered,
     /// A snapshot is due before the next frame.
     snapshot_due: bool,
     ended: bool,
     last_sent: Instant,
     ends_at: Option<Instant>,
     drains_at: Option<Instant>,
+}
+
+/// How far a client has been served.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Delivered(Arc<AtomicI64>);
+
+impl Delivered {
+    /// The position behind the last chunk that was handed out.
+    pub(super) fn position(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 enum Event {
@@ -88,6 +97,7 @@ impl Follow {
                 Start::Live | Start::Resync(_) | Start::AtRest => head.bounds.position,
             },
             ready: VecDeque::new(),
+            delivered: Delivered::default(),
             snapshot_due: false,
             ended: false,
             last_sent: now,
@@ -128,25 +138,20 @@ impl Follow {
         }
     }
 
-    /// The chunks of the body.
-    pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-        stream::unfold(self, |mut follow| async move {
-            let chunk = follow.next().await?;
-            Some((Ok(chunk), follow))
-        })
+    /// What the client has been handed, for whoever has to cut the stream off.
+    pub(super) fn delivered(&self) -> Delivered {
+        self.delivered.clone()
     }
 
-    async fn next(&mut self) -> Option<Bytes> {
-        if self.last_sent.elapsed() > SLOW_READER && !self.ready.is_empty() && !self.ended {
-            // It was not polled for so long with chunks at hand: the socket took nothing. What is
-            // at hand goes first, for the cursor in the goodbye stands behind it.
-            self.bye("slow_reader");
-        }
+    /// The next chunk of the body; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Option<Bytes> {
         while self.ready.is_empty() && !self.ended {
             self.fill().await;
         }
+        let (chunk, cursor) = self.ready.pop_front()?;
+        self.delivered.0.store(cursor, Ordering::Relaxed);
         self.last_sent = Instant::now();
-        self.ready.pop_front()
+        Some(chunk)
     }
 
     /// Makes something ready, or waits for what may.
@@ -164,22 +169,20 @@ impl Follow {
         if self.snapshot_due {
             return self.send_snapshot(head).await;
         }
-        if self.cursor < head.bounds.barrier {
-            return self.resync(Reason::Replaced, &json!(self.cursor), head);
-        }
         match self.watch.page(self.cursor, PAGE_BYTES).await {
             Ok(Page::Frames(frames)) => {
                 telemetry::frames_sent(frames.len());
                 for frame in frames {
                     self.cursor = frame.position;
-                    self.ready.push_back(frame.bytes);
+                    self.ready.push_back((frame.bytes, frame.position));
                 }
             }
             // The ring was cut while it was looked at; the next look reads further back.
             Ok(Page::Older) => {}
-            Ok(Page::Pruned) => {
-                self.resync(Reason::Pruned, &json!(self.cursor), head);
+            Ok(Page::Pruned { oldest }) => {
+                self.resync_behind(Reason::Pruned, oldest - 1, head);
             }
+            Ok(Page::Replaced { barrier }) => self.resync_behind(Reason::Replaced, barrier, head),
             Ok(Page::CaughtUp) if head.bounds.at_rest && self.cursor >= head.bounds.position => {
                 self.end_with("end", "at_rest");
             }
@@ -226,15 +229,30 @@ impl Follow {
                 self.push("heartbeat", None, &data, Some(self.cursor));
             }
             // One line and no blank one, for some clients dispatch an empty event at that.
-            Event::Heartbeat => self.ready.push_back(Bytes::from_static(b":hb\n")),
+            Event::Heartbeat => {
+                let comment = Bytes::from_static(b":hb\n");
+                self.ready.push_back((comment, self.cursor));
+            }
         }
     }
 
+    /// In the stream: what comes after the cursor is gone, up to `gone`, which may be news to the
+    /// head.
+    fn resync_behind(&mut self, reason: Reason, gone: i64, head: Head) {
+        let mut head = head;
+        let requested = json!(self.cursor);
+        head.bounds.position = head.bounds.position.max(gone);
+        head.bounds.oldest = match reason {
+            Reason::Pruned => head.bounds.oldest.max(gone + 1),
+            _ => head.bounds.oldest,
+        };
+        self.resync(reason, &requested, head);
+    }
+
+    /// Tells the reader that there is something which it cannot have, and goes on behind it.
     fn resync(&mut self, reason: Reason, requested: &Value, head: Head) {
         telemetry::resync(reason.as_str());
-        // The head may have been read before the ring was cut; what was asked for is gone for
-        // good, so the reader goes on from the newest position that is known.
-        self.cursor = head.bounds.position.max(self.cursor_if_known(reason));
+        self.cursor = head.bounds.position;
         let data = json!({
             "reason": reason.as_str(),
             "requested": requested,
@@ -243,15 +261,6 @@ impl Follow {
         });
         self.push("resync_required", None, &data, Some(self.cursor));
         self.snapshot_due = self.options.snapshot;
-    }
-
-    /// A cursor that was pruned under the reader is a position of this book, so it never goes back.
-    fn cursor_if_known(&self, reason: Reason) -> i64 {
-        if reason == Reason::Pruned {
-            self.cursor
-        } else {
-            0
-        }
     }
 
     /// Sends the snapshot, which contains everything up to its position.
@@ -281,12 +290,12 @@ impl Follow {
         chunk.extend_from_slice(b"event: snapshot\ndata: ");
         chunk.extend_from_slice(&snapshot.data);
         chunk.extend_from_slice(format!("\nid: {}\n\n", snapshot.position).as_bytes());
-        self.ready.push_back(chunk.into());
+        self.ready.push_back((chunk.into(), self.cursor));
     }
 
     fn bye(&mut self, reason: &'static str) {
-        let data = json!({ "reason": reason });
-        self.push("bye", Some(reconnect_ms()), &data, Some(self.cursor));
+        self.ready
+            .push_back((bye(reason, self.cursor), self.cursor));
         self.ended = true;
     }
 
@@ -297,7 +306,8 @@ impl Follow {
     }
 
     fn push(&mut self, event: &str, retry_ms: Option<u32>, data: &Value, id: Option<i64>) {
-        self.ready.push_back(frame(event, retry_ms, data, id));
+        let frame = frame(event, retry_ms, data, id);
+        self.ready.push_back((frame, self.cursor));
     }
 }
 
@@ -308,12 +318,25 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// The whole body of a stream that is turned away: to an `EventSource` a status of 503 is final.
+/// Says that the server closes a healthy stream; the client comes back, and goes on after `cursor`.
 #[must_use]
-pub fn overloaded() -> Bytes {
+pub fn bye(reason: &'static str, cursor: i64) -> Bytes {
+    let data = json!({ "reason": reason });
+    frame("bye", Some(reconnect_ms()), &data, Some(cursor))
+}
+
+/// The whole body of a stream that is turned away: to an `EventSource` a status of 503 is final.
+/// It leaves the client the cursor that it came with.
+#[must_use]
+pub fn overloaded(asked: &Asked) -> Bytes {
     telemetry::overloaded();
-    let data = json!({ "reason": "overloaded" });
-    frame("bye", Some(reconnect_ms()), &data, None)
+    match asked {
+        Asked::After(cursor) => bye("overloaded", *cursor),
+        Asked::Live | Asked::Earliest | Asked::Malformed(_) => {
+            let data = json!({ "reason": "overloaded" });
+            frame("bye", Some(reconnect_ms()), &data, None)
+        }
+    }
 }
 
 /// When a client is to reconnect, spread so that those who were cut off together do not come back

@@ -270,7 +270,7 @@ impl Watch {
     /// What the database says, where it had to be asked.
     pub async fn page(&self, cursor: i64, most: usize) -> Result<Page, sqlx::Error> {
         match self.feed.page(cursor, most) {
-            Page::Older => self.feed.older(&self.hub.pool, cursor).await,
+            Page::Older => self.feed.older(&self.hub.pool, cursor, most).await,
             page => Ok(page),
         }
     }

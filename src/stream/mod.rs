@@ -3,7 +3,8 @@
 //! Streams pull; nothing is pushed into a client's queue. A connection is a cursor and a loop
 //! ([`follow`]): wait for a wake-up, read the page after the cursor, write it. Replay, live and
 //! slow readers are the same code. [`hub`] reads what is new of the books that are watched, once
-//! for all their readers, into the [`feed`] of each, whose [`ring`] holds the newest frames. [`announce`] carries wake-ups between processes.
+//! for all their readers, into the [`feed`] of each, whose [`ring`] holds the newest frames.
+//! [`stall`] cuts off who takes nothing. [`announce`] carries wake-ups between processes.
 //! [`state`] is the snapshot that a reader begins with.
 
 pub mod announce;
@@ -13,4 +14,5 @@ pub mod follow;
 pub mod hub;
 mod news;
 pub mod ring;
+pub mod stall;
 pub mod state;

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use super::cursor::Bounds;
+
 /// Most bytes of frames that are kept for one book.
 pub(super) const RING_BYTES: usize = 4 * 1024 * 1024;
 
@@ -39,8 +41,16 @@ pub enum Page {
     CaughtUp,
     /// What comes after its cursor is older than what is at hand.
     Older,
-    /// What comes after its cursor was pruned.
-    Pruned,
+    /// What comes after its cursor was pruned, up to `oldest`.
+    Pruned {
+        /// One more than the highest position that was pruned away.
+        oldest: i64,
+    },
+    /// The counts were replaced after its cursor.
+    Replaced {
+        /// The position of the replacement.
+        barrier: i64,
+    },
 }
 
 /// The newest frames of a book.
@@ -48,6 +58,8 @@ pub enum Page {
 pub(super) struct Ring {
     after: i64,
     upto: i64,
+    /// Known together with the frames, so that none from behind it goes to a reader before it.
+    barrier: i64,
     frames: VecDeque<Encoded>,
     bytes: usize,
     /// Most bytes that it may hold.
@@ -60,6 +72,7 @@ impl Ring {
         Self {
             after: i64::MAX,
             upto: i64::MAX,
+            barrier: 0,
             frames: VecDeque::new(),
             bytes: 0,
             limit: RING_BYTES,
@@ -81,10 +94,12 @@ impl Ring {
         self.bytes >= self.limit / 2
     }
 
-    /// Takes in frames that were read after [`Ring::upto`], all of them up to `upto`, and forgets
-    /// what lies before `oldest` or is more than `limit` bytes hold.
-    pub(super) fn append(&mut self, frames: Vec<Encoded>, upto: i64, oldest: i64, limit: usize) {
+    /// Takes in frames that were read after [`Ring::upto`] together with the bounds of the buffer;
+    /// forgets what was pruned, or is more than `limit` bytes hold. Gives whether there are more.
+    pub(super) fn append(&mut self, frames: Vec<Encoded>, bounds: Bounds, limit: usize) -> bool {
+        let upto = frames.last().map_or(bounds.position, |f| f.position);
         self.limit = limit;
+        self.barrier = bounds.barrier;
         if self.upto == i64::MAX {
             // The first reading: begin where the book stands; readers ask for what is older.
             (self.after, self.upto) = (upto, upto);
@@ -94,11 +109,12 @@ impl Ring {
             self.upto = self.upto.max(upto);
         }
         // What was pruned before it could be read leaves no hole: the ring begins behind it.
-        self.forget_through(oldest - 1);
+        self.forget_through(bounds.oldest - 1);
         while self.bytes > self.limit && self.frames.len() > 1 {
             let first = self.frames.front().map_or(self.upto, |f| f.position);
             self.forget_through(first);
         }
+        upto < bounds.position
     }
 
     /// Takes in frames before [`Ring::after`], newest first; it then holds all after `after`.
@@ -112,6 +128,11 @@ impl Ring {
 
     /// The frames after `cursor`, at most `most` bytes of them but at least one.
     pub(super) fn page(&self, cursor: i64, most: usize) -> Page {
+        if cursor < self.barrier {
+            return Page::Replaced {
+                barrier: self.barrier,
+            };
+        }
         if cursor < self.after {
             return Page::Older;
         }
@@ -152,6 +173,15 @@ impl Ring {
 mod tests {
     use super::*;
 
+    fn bounds(position: i64, oldest: i64) -> Bounds {
+        Bounds {
+            position,
+            oldest,
+            barrier: 0,
+            at_rest: false,
+        }
+    }
+
     fn frames(positions: std::ops::RangeInclusive<i64>) -> Vec<Encoded> {
         positions.map(|p| Encoded::new(p, "counts", "{}")).collect()
     }
@@ -167,36 +197,45 @@ mod tests {
     fn a_ring_has_no_hole() {
         let mut ring = Ring::unknown();
         assert!(matches!(ring.page(5, 1000), Page::Older));
-        ring.append(Vec::new(), 5, 1, RING_BYTES);
+        ring.append(Vec::new(), bounds(5, 1), RING_BYTES);
         assert!(matches!(ring.page(5, 1000), Page::CaughtUp));
         assert!(matches!(ring.page(4, 1000), Page::Older));
-        ring.append(frames(6..=7), 7, 1, RING_BYTES);
+        assert!(ring.append(frames(6..=7), bounds(9, 1), RING_BYTES));
         assert_eq!(ring.upto(), 7);
-        ring.append(frames(8..=9), 9, 1, RING_BYTES);
+        assert!(!ring.append(frames(8..=9), bounds(9, 1), RING_BYTES));
         assert_eq!(positions(&ring.page(5, 10_000)), [6, 7, 8, 9]);
         assert_eq!(positions(&ring.page(7, 1)), [8]);
         ring.prepend(vec![Encoded::new(4, "counts", "{}")], 3);
         assert_eq!(positions(&ring.page(3, 10_000)), [4, 6, 7, 8, 9]);
         // 10 to 19 were pruned before they could be read.
-        ring.append(frames(20..=30), 30, 20, RING_BYTES);
+        ring.append(frames(20..=30), bounds(30, 20), RING_BYTES);
         assert!(matches!(ring.page(9, 1000), Page::Older));
         assert_eq!(positions(&ring.page(19, 10_000)).len(), 11);
+        // The frame at 31 replaces all before it.
+        let replaced = Bounds {
+            barrier: 31,
+            ..bounds(31, 20)
+        };
+        ring.append(frames(31..=31), replaced, RING_BYTES);
+        let page = ring.page(30, 10_000);
+        assert!(matches!(page, Page::Replaced { barrier: 31 }));
+        assert!(matches!(ring.page(31, 10_000), Page::CaughtUp));
     }
 
     #[test]
     fn a_ring_is_bounded_in_bytes() {
         let mut ring = Ring::unknown();
-        ring.append(Vec::new(), 0, 1, RING_BYTES);
+        ring.append(Vec::new(), bounds(0, 1), RING_BYTES);
         let data = "x".repeat(1024 * 1024);
         for position in 1..=10 {
             let frame = Encoded::new(position, "counts", &data);
-            ring.append(vec![frame], position, 1, RING_BYTES);
+            ring.append(vec![frame], bounds(position, 1), RING_BYTES);
         }
         assert!(ring.bytes <= RING_BYTES);
         assert_eq!(ring.frames.back().map(|f| f.position), Some(10));
         let first = ring.frames.front().map(|f| f.position - 1);
         assert_eq!(first, Some(ring.after));
-        ring.append(Vec::new(), 10, 1, 100);
+        ring.append(Vec::new(), bounds(10, 1), 100);
         assert_eq!(ring.frames.len(), 1, "the newest stays, however long it is");
     }
 }

@@ -152,9 +152,9 @@ async fn a_client_of_others_on_a_bad_line_ends_up_with_the_counts() {
                      "buffer_frames": 65_536},
     });
     api.book("b", fields).await;
-    let seed: u64 = rand::random();
-    eprintln!("seed {seed}");
-    let mut rng = StdRng::seed_from_u64(seed);
+    let random_seed: u64 = rand::random();
+    eprintln!("random_seed {random_seed}");
+    let mut rng = StdRng::seed_from_u64(random_seed);
 
     let (tell, last) = watch::channel(None);
     let address = api.url.strip_prefix("http://").unwrap().parse().unwrap();
@@ -172,7 +172,7 @@ async fn a_client_of_others_on_a_bad_line_ends_up_with_the_counts() {
         let mut position = 0;
         while !all_cut.load(Ordering::SeqCst) {
             // Event time goes on, so windows fire, and now and then a click is late.
-            let at = clicks * 20 + 20_000 - if clicks % 7 == 0 { 15_000 } else { 0 };
+            let at = clicks * 20 + 20_000 - if clicks.is_multiple_of(7) { 15_000 } else { 0 };
             let page = format!("/p{}", clicks % 50);
             let answer = api.clicks("b", json!({"page": page, "at": at})).await;
             position = answer["position"].as_i64().unwrap();

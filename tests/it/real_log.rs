@@ -91,7 +91,10 @@ pub(crate) async fn post(
                 .map(|e| e["status"].as_str().unwrap());
             statuses.push(status.unwrap_or("on_time").to_owned());
         }
-        watermark = answer["watermark"].as_str().unwrap().to_owned();
+        answer["watermark"]
+            .as_str()
+            .unwrap()
+            .clone_into(&mut watermark);
     }
     (statuses, watermark)
 }

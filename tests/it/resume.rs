@@ -28,7 +28,7 @@ impl Written {
         let mut positions = self.positions.subscribe();
         let there = |all: &Vec<i64>| all.last().is_some_and(|last| *last >= position);
         let there = positions.wait_for(there);
-        let all = tokio::time::timeout(Duration::from_secs(60), there).await;
+        let all = tokio::time::timeout(Duration::from_mins(1), there).await;
         *all.expect("the writer is too slow")
             .unwrap()
             .last()

@@ -10,7 +10,7 @@
 pub mod clicks;
 pub mod windows;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
@@ -112,7 +112,7 @@ pub enum CommitError {
 pub struct Committed {
     /// One for each request, in order.
     pub replies: Vec<Result<Receipt, Refusal>>,
-    /// The books that got new frames.
+    /// The books whose revision moved.
     pub woken: Vec<Uuid>,
     /// What it did, for the metrics.
     pub tally: Tally,
@@ -174,7 +174,9 @@ pub async fn commit(
     for ledger in ledgers.values() {
         tally.totals.add(&ledger.totals);
     }
-    let woken: HashSet<Uuid> = written.frames.iter().map(|f| f.book).collect();
+    // A book whose totals alone moved has no new frame, but its snapshot is another.
+    let moved = ledgers.values().filter(|l| l.totals != Totals::default());
+    let woken = moved.map(|l| l.book.id).collect();
     let replies = requests
         .iter()
         .map(|(book, batch)| match ledgers.get_mut(book) {
@@ -183,7 +185,7 @@ pub async fn commit(
         });
     Ok(Committed {
         replies: replies.collect(),
-        woken: woken.into_iter().collect(),
+        woken,
         tally,
     })
 }
@@ -234,7 +236,7 @@ struct Ledger<'a> {
     /// Those of them that are new, in the same order.
     fresh: Vec<&'a Click>,
     /// One for each sent click; taken from the front as requests are answered.
-    fates: std::collections::VecDeque<Fate>,
+    fates: VecDeque<Fate>,
     totals: Totals,
 }
 
@@ -259,7 +261,7 @@ fn open_ledgers<'a>(
             sent: Vec::new(),
             rejected: 0,
             fresh: Vec::new(),
-            fates: std::collections::VecDeque::new(),
+            fates: VecDeque::new(),
             totals: Totals::default(),
         };
         ledgers.insert(ledger.book.id, ledger);

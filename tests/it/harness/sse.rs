@@ -63,13 +63,10 @@ impl Events {
     }
 
     /// The next event, which must have this name.
-    #[track_caller]
-    pub(crate) fn expect(&mut self, name: &'static str) -> impl Future<Output = Event> {
-        async move {
-            let event = self.next().await.expect("the stream ended");
-            assert_eq!(event.name, name, "{event:?}");
-            event
-        }
+    pub(crate) async fn expect(&mut self, name: &str) -> Event {
+        let event = self.next().await.expect("the stream ended");
+        assert_eq!(event.name, name, "{event:?}");
+        event
     }
 
     /// Reads on up to and with the history frame at `position`.
