@@ -9,6 +9,7 @@
     reason = "a test that cannot go on panics"
 )]
 
+mod access;
 mod books;
 mod harness;
 mod openapi;
