@@ -11,6 +11,7 @@
 
 mod access;
 mod books;
+mod clicks;
 mod harness;
 mod openapi;
 mod raw;
