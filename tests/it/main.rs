@@ -12,6 +12,7 @@
 mod access;
 mod books;
 mod clicks;
+mod counts;
 mod harness;
 mod openapi;
 mod raw;
