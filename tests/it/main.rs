@@ -12,8 +12,14 @@
 
 mod harness;
 
+mod access;
 mod architecture;
+mod books;
+mod clicks;
+mod counts;
 mod embedded;
+mod openapi;
+mod raw;
 mod readme;
 mod real_client;
 mod real_log;

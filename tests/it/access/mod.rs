@@ -1,0 +1,22 @@
+//! Who may do what with which book.
+
+mod deeds;
+mod tokens;
+
+use serde_json::{Value, json};
+
+use crate::harness::Api;
+
+/// Makes a token and gives its body.
+async fn token(api: &Api, books: &[&str], scopes: &[&str]) -> Value {
+    let new = json!({"books": books, "scopes": scopes});
+    api.post("/v1/tokens", &new).await.expect(201)
+}
+
+fn secret(token: &Value) -> &str {
+    token["token"].as_str().unwrap()
+}
+
+fn id(token: &Value) -> &str {
+    token["id"].as_str().unwrap()
+}
