@@ -10,3 +10,5 @@
 )]
 
 mod harness;
+
+mod commit_order;
