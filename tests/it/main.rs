@@ -12,3 +12,4 @@
 mod harness;
 
 mod commit_order;
+mod concurrency;
