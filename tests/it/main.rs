@@ -13,3 +13,4 @@ mod harness;
 
 mod commit_order;
 mod concurrency;
+mod processes;
