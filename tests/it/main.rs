@@ -13,4 +13,5 @@ mod harness;
 
 mod commit_order;
 mod concurrency;
+mod outage;
 mod processes;
