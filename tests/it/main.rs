@@ -15,3 +15,4 @@ mod commit_order;
 mod concurrency;
 mod outage;
 mod processes;
+mod shutdown;
