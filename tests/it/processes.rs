@@ -12,7 +12,7 @@ use sqlx::Row;
 use sqlx::postgres::PgConnectOptions;
 use uuid::Uuid;
 
-use crate::harness::load::{Load, click, counted, metric, totals};
+use crate::harness::load::{Load, click, counted, hold, metric, totals, waiting};
 use crate::harness::{Api, Database, Server, start, until};
 
 const LISTENING: &str = "SELECT count(*) FROM pg_stat_activity
@@ -166,6 +166,12 @@ async fn processes_that_share_two_hundred_books_count_right_and_fail_no_request(
     let end = Instant::now() + Duration::from_secs(seconds);
     let writers = [&one, &other, &one, &other]
         .map(|server| tokio::spawn(write_randomly(server.api(), BOOKS, end)));
+    // Without transactions that wait for one another, this would show nothing.
+    let mut waits = 0;
+    while Instant::now() < end {
+        waits += waiting(&database).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let mut taken: HashMap<usize, i64> = HashMap::new();
     let mut failed = Vec::new();
     for writer in writers {
@@ -193,12 +199,52 @@ async fn processes_that_share_two_hundred_books_count_right_and_fail_no_request(
     let deadlocks = database
         .number("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()");
     let (deadlocks, clicks) = (deadlocks.await, taken.values().sum::<i64>());
-    println!(
-        "{seconds} s: {clicks} clicks, {commits} commits, {retries} retries, {deadlocks} deadlocks"
-    );
+    println!("{seconds} s: {clicks} clicks, {commits} commits, seen waiting {waits} times");
+    println!("{retries} retries, {deadlocks} deadlocks");
     let gaps = database.number(BOOKS_WITH_GAPS).await;
     assert_eq!(gaps, 0, "books whose positions have gaps");
-    assert!(clicks > 0 && commits > 0.0);
+    assert!(waits > 0, "no transaction ever waited for another");
+}
+
+#[tokio::test]
+async fn a_deadlock_with_somebody_else_is_tried_again_and_fails_no_request() {
+    let database = Database::create().await;
+    let server = Server::start_with(&database, &[("PAGETIDE_LANES", "1")]).await;
+    let api = server.api();
+    // In the order of their ids.
+    for book in ["a", "b", "c"] {
+        api.plain_book(book, 60_000, 60_000).await;
+    }
+    let waits = async || (waiting(&database).await == 1).then_some(());
+    let post = |book: &'static str| {
+        let api = api.clone();
+        tokio::spawn(async move { api.clicks(book, click("/a").1).await })
+    };
+    // The clicks of b and c gather behind that of a, and are committed in one transaction.
+    let mut row_a = hold(&database, "a").await;
+    let mut rows = hold(&database, "c").await;
+    let mut posts = vec![post("a")];
+    until("a waits", waits).await;
+    posts.extend([post("b"), post("c")]);
+    for _ in 0..10 {
+        api.get("/healthz").await.expect(200);
+    }
+    let patient = sqlx::raw_sql("SET deadlock_timeout = '20s'");
+    patient.execute(&mut rows).await.unwrap();
+    sqlx::raw_sql("ROLLBACK").execute(&mut row_a).await.unwrap();
+    assert_eq!(posts.remove(0).await.unwrap()["on_time"], 1);
+    // It holds b and waits for c; here, c is held and b is wanted.
+    until("b and c wait", waits).await;
+    let want = sqlx::raw_sql("UPDATE books SET next_seq = next_seq WHERE slug = 'b'");
+    want.execute(&mut rows).await.unwrap();
+    sqlx::raw_sql("ROLLBACK").execute(&mut rows).await.unwrap();
+    for post in posts {
+        assert_eq!(post.await.unwrap()["on_time"], 1);
+    }
+    assert!(metric(&api, "pagetide_retries_total").await >= 1.0);
+    assert!(server.terminate().await.success());
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    assert_eq!(database.number(deadlocks).await, 1);
 }
 
 #[tokio::test]
