@@ -37,10 +37,11 @@ async fn a_reader_sees_in_order_what_is_posted_to_another_process() {
     one.api().plain_book("b", 60_000, 60_000).await;
     let mut reader = one.api().follow("b", "", None).await;
     reader.expect("hello").await;
+    let (own, other) = (one.api(), other.api());
     for n in 1..=100 {
         // Now and then to the reader's own process.
-        let server = if n % 5 == 0 { &one } else { &other };
-        let receipt = server.api().clicks("b", click("/a").1).await;
+        let api = if n % 5 == 0 { &own } else { &other };
+        let receipt = api.clicks("b", click("/a").1).await;
         assert_eq!(receipt["position"], n);
     }
     for n in 1..=100 {
