@@ -15,6 +15,11 @@ impl Database {
     pub(crate) async fn create() -> Self {
         let cluster = std::env::var("PAGETIDE_TEST_POSTGRES")
             .expect("PAGETIDE_TEST_POSTGRES names no Postgres: run the tests by `make test`");
+        Self::create_on(cluster).await
+    }
+
+    /// On a cluster that the test brought up.
+    pub(crate) async fn create_on(cluster: String) -> Self {
         let name = format!("t_{}", uuid::Uuid::new_v4().simple());
         let mut conn = PgConnection::connect(&cluster).await.unwrap();
         let create = AssertSqlSafe(format!("CREATE DATABASE {name}"));

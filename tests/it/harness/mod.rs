@@ -1,8 +1,10 @@
 //! A database, a server process and clients for each test.
 
 pub(crate) mod api;
+pub(crate) mod cluster;
 pub(crate) mod database;
 pub(crate) mod raw;
+pub(crate) mod load;
 pub(crate) mod server;
 pub(crate) mod sse;
 pub(crate) mod steps;
@@ -10,7 +12,7 @@ pub(crate) mod steps;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-pub(crate) use api::Api;
+pub(crate) use api::{Answer, Api};
 pub(crate) use database::Database;
 pub(crate) use server::Server;
 

@@ -1,0 +1,138 @@
+//! A Postgres that a test may stop, start and kill.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A cluster of its own, brought up as `tests/with-postgres.sh` does; removed when dropped.
+pub(crate) struct Cluster {
+    folder: PathBuf,
+    bin: PathBuf,
+    /// Over TCP at this port of the loopback, besides the Unix socket.
+    port: u16,
+}
+
+impl Cluster {
+    /// Makes it and starts it.
+    pub(crate) fn start() -> Self {
+        let folder = std::env::temp_dir().join(format!("pt-{}", uuid::Uuid::new_v4().simple()));
+        std::fs::create_dir(&folder).unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let bin = binaries();
+        let cluster = Self { folder, bin, port };
+        if root() {
+            let chown = Command::new("chown")
+                .arg("postgres")
+                .arg(&cluster.folder)
+                .status();
+            assert!(chown.unwrap().success());
+        }
+        cluster.run("initdb", |command| {
+            command.args([
+                "-U",
+                "postgres",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C",
+            ]);
+        });
+        cluster.resume();
+        cluster
+    }
+
+    /// Starts it again.
+    pub(crate) fn resume(&self) {
+        let options = format!(
+            "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories='{}' \
+             -c max_connections=200 -c log_min_messages=fatal",
+            self.port,
+            self.folder.display()
+        );
+        let log = self.folder.join("log");
+        self.run("pg_ctl", |command| {
+            command
+                .args(["-w", "-o", &options, "-l"])
+                .arg(log)
+                .arg("start");
+        });
+    }
+
+    /// Stops it: `fast` as an operator does, `immediate` as a crash does.
+    pub(crate) fn stop(&self, mode: &str) {
+        self.run("pg_ctl", |command| {
+            command.args(["-w", "-m", mode, "stop"]);
+        });
+    }
+
+    /// Sends a signal, such as `STOP`, to all its processes.
+    pub(crate) fn signal(&self, name: &str) {
+        let file = std::fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap();
+        let postmaster = file.lines().next().unwrap().trim();
+        let children = Command::new("pgrep").args(["-P", postmaster]).output();
+        let children = String::from_utf8(children.unwrap().stdout).unwrap();
+        let kill = Command::new("kill")
+            .args([&format!("-{name}"), postmaster])
+            .args(children.lines())
+            .status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// Its address, through the Unix socket.
+    pub(crate) fn socket_url(&self) -> String {
+        let (folder, port) = (self.folder.display(), self.port);
+        format!("postgres:///postgres?host={folder}&port={port}&user=postgres")
+    }
+
+    /// Its address, over TCP.
+    pub(crate) fn tcp_url(&self) -> String {
+        let port = self.port;
+        format!("postgres:///postgres?host=127.0.0.1&port={port}&user=postgres&sslmode=disable")
+    }
+
+    fn run(&self, program: &str, arguments: impl FnOnce(&mut Command)) {
+        let program = self.bin.join(program);
+        let mut command = if root() {
+            // Postgres refuses to run as root.
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
+            command.arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        command.arg("-D").arg(self.folder.join("data"));
+        arguments(&mut command);
+        command.current_dir("/").stdout(Stdio::null());
+        let status = command.stderr(Stdio::null()).status().unwrap();
+        assert!(status.success(), "{command:?}: {status}");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.folder.join("data/postmaster.pid").exists() {
+            self.stop("immediate");
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn root() -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    id.stdout == b"0\n"
+}
+
+fn binaries() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if let Some(folder) = std::env::split_paths(&path).find(|p| p.join("initdb").exists()) {
+        return folder;
+    }
+    let versions = std::fs::read_dir("/usr/lib/postgresql").expect("no Postgres on this machine");
+    let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let newest = versions
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("bin/initdb").exists())
+        .max_by_key(|path| version(path));
+    newest.expect("no Postgres on this machine").join("bin")
+}
