@@ -23,7 +23,8 @@ pub enum LogFormat {
 /// Starts logging to standard error.
 pub fn start_logging(filter: &str, format: LogFormat) {
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(filter))
+        // sqlx passes on every notice of the server at `info`.
+        .with_env_filter(EnvFilter::new(format!("sqlx=warn,{filter}")))
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => builder.with_ansi(false).init(),

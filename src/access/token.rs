@@ -94,21 +94,28 @@ pub async fn insert(
     Ok(())
 }
 
-/// Up to `limit` tokens after `after`, oldest first.
+/// Up to `limit` tokens after `after`, oldest first: all, or those that `caller` may revoke.
 ///
 /// # Errors
 /// What the database says.
 pub async fn list(
     db: impl PgExecutor<'_>,
+    caller: &Caller,
     after: Uuid,
     limit: i64,
 ) -> Result<Vec<Token>, sqlx::Error> {
+    // The same as `Caller::may_give`, where the list is cut.
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, books, scopes, label, expires_ms FROM tokens WHERE id > $1
+        "SELECT id, books, scopes, label, expires_ms FROM tokens
+         WHERE id > $1
+           AND ($3 OR NOT 'admin' = ANY(scopes))
+           AND ($3 OR $4::uuid[] IS NULL OR (books IS NOT NULL AND books <@ $4))
          ORDER BY id LIMIT $2",
         after,
         limit,
+        caller.is_admin(),
+        caller.books.as_deref(),
     )
     .fetch_all(db)
     .await?;

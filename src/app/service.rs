@@ -14,7 +14,7 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -96,21 +96,37 @@ impl Service {
     }
 
     /// Stops listening, finishes what was received, and ends within `grace`.
-    pub(super) async fn shut_down(self, grace: Duration) {
+    ///
+    /// Nearly all of it is for what is being done. Then lanes stop waiting, so that what could not
+    /// be committed is answered all the same; then connections that are still open are cut.
+    pub(super) async fn shut_down(mut self, grace: Duration) {
         let deadline = Instant::now() + grace;
+        let last = LAST_STEPS.min(grace / 4);
         self.drain.cancel();
-        let answered = deadline - LAST_STEPS.min(grace / 2);
-        if timeout_at(answered, self.serving).await.is_err() {
-            tracing::warn!("connections were still open at the end of the grace time");
-        }
+        let finished = timeout_at(deadline - last, &mut self.serving).await;
         self.hurry.cancel();
+        if finished.is_err() {
+            tracing::warn!("requests were still unanswered at the end of the grace time");
+            if timeout_at(deadline - last / 2, &mut self.serving)
+                .await
+                .is_err()
+            {
+                self.serving.abort();
+            }
+        }
         self.stop.cancel();
         self.tasks.close();
-        if timeout_at(deadline, self.tasks.wait()).await.is_err() {
+        if timeout_at(deadline - last / 4, self.tasks.wait())
+            .await
+            .is_err()
+        {
             tracing::warn!("tasks were still running at the end of the grace time");
         }
         // A connection that is still in use must not hold the process up.
-        if timeout(LAST_STEPS, self.pool.close()).await.is_err() {
+        if timeout_at(deadline - last / 8, self.pool.close())
+            .await
+            .is_err()
+        {
             tracing::warn!("database connections were still in use at the end");
         }
     }

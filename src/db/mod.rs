@@ -12,6 +12,10 @@ static MIGRATIONS: Migrator = sqlx::migrate!();
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a reading waits for a connection. A database that refuses connections over TCP is asked
+/// again and again for this long, so it is how soon a client learns of it.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Oldest Postgres that is supported, as `server_version_num`.
 const OLDEST_VERSION: i32 = 140_000;
 
@@ -55,8 +59,19 @@ pub async fn migrate(options: &PgConnectOptions) -> Result<(), DatabaseError> {
 pub fn read_pool(options: &PgConnectOptions, connections: u32) -> PgPool {
     PgPoolOptions::new()
         .max_connections(connections)
-        .acquire_timeout(CONNECT_TIMEOUT)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .after_release(|conn, _| Box::pin(is_outside_a_transaction(conn)))
         .connect_lazy_with(quiet(options))
+}
+
+/// Whether a connection may serve others. A request whose client went away is dropped where it
+/// waits; where it waits for `BEGIN`, sqlx 0.9 gives the connection back inside the transaction,
+/// and whoever gets it next would read an old snapshot and commit nothing.
+///
+/// Outside of a transaction, the one that the statement runs in begins with it.
+async fn is_outside_a_transaction(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let outside = sqlx::query_scalar!(r#"SELECT now() = statement_timestamp() AS "outside!""#);
+    outside.fetch_one(conn).await
 }
 
 /// A connection for the write path, which keeps it.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::extract::{Auth, Body, Page, Paging, Params, Segment};
+use super::extract::{Auth, Body, Page, Paging, Params, PathPart};
 use super::problem::{Code, Problem, ProblemBody};
 use super::state::AppState;
 use crate::access::scope::Scope;
@@ -164,7 +164,7 @@ pub(super) async fn list(
 pub(super) async fn read(
     State(state): State<AppState>,
     auth: Auth,
-    Segment(name): Segment,
+    PathPart(name): PathPart,
 ) -> Result<Json<BookBody>, Problem> {
     let known = auth.book(&state, &name, Scope::Read).await?;
     let book = reread(&state, known.book.id).await?;
@@ -187,7 +187,7 @@ pub(super) async fn read(
 pub(super) async fn put(
     State(state): State<AppState>,
     auth: Auth,
-    Segment(name): Segment,
+    PathPart(name): PathPart,
     Body(patch): Body<BookPatch>,
 ) -> Result<Response, Problem> {
     let found = state.directory.find(&name).await?;
@@ -223,7 +223,7 @@ pub(super) async fn put(
 pub(super) async fn patch(
     State(state): State<AppState>,
     auth: Auth,
-    Segment(name): Segment,
+    PathPart(name): PathPart,
     Body(patch): Body<BookPatch>,
 ) -> Result<Json<BookBody>, Problem> {
     let known = auth.book(&state, &name, Scope::Manage).await?;
@@ -257,7 +257,7 @@ async fn carry_out(
 pub(super) async fn close(
     State(state): State<AppState>,
     auth: Auth,
-    Segment(name): Segment,
+    PathPart(name): PathPart,
 ) -> Result<Json<BookBody>, Problem> {
     let known = auth.book(&state, &name, Scope::Manage).await?;
     carry_out(&state, known.book.id, Command::Close).await
@@ -275,7 +275,7 @@ pub(super) async fn close(
 pub(super) async fn reopen(
     State(state): State<AppState>,
     auth: Auth,
-    Segment(name): Segment,
+    PathPart(name): PathPart,
 ) -> Result<Json<BookBody>, Problem> {
     let known = auth.book(&state, &name, Scope::Manage).await?;
     carry_out(&state, known.book.id, Command::Reopen).await
@@ -292,7 +292,7 @@ pub(super) async fn reopen(
 pub(super) async fn delete(
     State(state): State<AppState>,
     auth: Auth,
-    Segment(name): Segment,
+    PathPart(name): PathPart,
 ) -> Result<StatusCode, Problem> {
     let known = auth.book(&state, &name, Scope::Read).await?;
     auth.require_admin()?;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::MAX_BODY_BYTES;
-use super::extract::{Auth, Raw, Segment};
+use super::extract::{Auth, PathPart, Raw};
 use super::problem::{Code, Problem, ProblemBody};
 use super::state::AppState;
 use crate::access::scope::Scope;
@@ -149,7 +149,7 @@ pub(super) struct MissedBody {
 pub(super) async fn post(
     State(state): State<AppState>,
     auth: Auth,
-    Segment(name): Segment,
+    PathPart(name): PathPart,
     headers: HeaderMap,
     Raw(body): Raw,
 ) -> Result<Json<ReceiptBody>, Problem> {

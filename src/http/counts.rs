@@ -17,7 +17,7 @@ use serde::Deserialize;
 use sqlx::PgPool;
 use utoipa::IntoParams;
 
-use super::extract::{Auth, Page, Paging, Params, Segment, bad_cursor};
+use super::extract::{Auth, Page, Paging, Params, PathPart, bad_cursor};
 use super::problem::{Code, Problem, ProblemBody};
 use super::state::AppState;
 use crate::access::scope::Scope;
@@ -66,7 +66,7 @@ pub(super) struct Query {
 pub(super) async fn counts(
     State(state): State<AppState>,
     auth: Auth,
-    Segment(name): Segment,
+    PathPart(name): PathPart,
     Params(query): Params<Query>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {

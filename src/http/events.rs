@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::extract::{Auth, Params, Segment};
+use super::extract::{Auth, Params, PathPart};
 use super::problem::{Problem, ProblemBody};
 use super::state::AppState;
 use crate::access::scope::Scope;
@@ -35,8 +35,10 @@ pub(super) struct Query {
     #[param(rename = "lastEventID")]
     capital: Option<String>,
     /// `1`: a `snapshot` frame follows where the stream begins live or after a resync.
+    #[param(inline)]
     snapshot: Option<Flag>,
     /// `event`: heartbeats as events rather than comments.
+    #[param(inline)]
     heartbeat: Option<Heartbeat>,
 }
 
@@ -78,7 +80,7 @@ pub(super) enum Heartbeat {
 pub(super) async fn follow(
     State(state): State<AppState>,
     auth: Auth,
-    Segment(name): Segment,
+    PathPart(name): PathPart,
     Params(query): Params<Query>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, JsonRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::request::Parts;
+use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_path_to_error::Segment;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use super::MAX_BODY_BYTES;
 use super::problem::{Code, Problem};
 use super::state::AppState;
 use crate::access::scope::{Caller, Judgement, Scope};
@@ -20,52 +22,65 @@ use crate::book::FieldError;
 use crate::book::directory::Known;
 use crate::time::Timestamp;
 
-/// A JSON body.
+/// A JSON body: an object.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<AppState> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Self(body)),
-            Err(JsonRejection::JsonDataError(error)) => {
-                let detail = error.body_text();
-                let detail = detail
-                    .rsplit_once("target type: ")
-                    .map_or(&*detail, |(_, d)| d);
-                Err(Problem::with_errors(
-                    Code::Invalid,
-                    vec![FieldError {
-                        index: None,
-                        field: None,
-                        code: "wrong_shape".to_owned(),
-                        detail: detail.to_owned(),
-                    }],
-                ))
-            }
-            Err(JsonRejection::JsonSyntaxError(error)) => {
-                Err(Problem::new(Code::NotJson, error.body_text()))
-            }
-            Err(JsonRejection::MissingJsonContentType(_)) => Err(Problem::new(
-                Code::UnsupportedMediaType,
-                "send `Content-Type: application/json`",
-            )),
-            Err(JsonRejection::BytesRejection(error)) => Err(unread(&error)),
-            Err(other) => Err(Problem::new(Code::NotJson, other.body_text())),
+        let kind = request.headers().get(CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let essence = kind.split(';').next().unwrap_or_default().trim();
+        if !essence.eq_ignore_ascii_case("application/json") {
+            let detail = "send `Content-Type: application/json`";
+            return Err(Problem::new(Code::UnsupportedMediaType, detail));
         }
+        let Raw(bytes) = Raw::from_request(request, state).await?;
+        // By the grammar first: what is no JSON at all is another mistake than a wrong field.
+        let raw: &RawValue = serde_json::from_slice(&bytes).map_err(|error| {
+            Problem::new(Code::NotJson, format!("the body is no JSON: {error}"))
+        })?;
+        // Serde would take a list of its fields for a struct.
+        if raw.get().starts_with('[') {
+            return Err(wrong_shape(
+                None,
+                "an object is wanted, not a list".to_owned(),
+            ));
+        }
+        let mut json = serde_json::Deserializer::from_slice(&bytes);
+        serde_path_to_error::deserialize(&mut json)
+            .map(Self)
+            .map_err(|error| {
+                let path = error.path().clone();
+                wrong_shape(Some(&path), error.into_inner().to_string())
+            })
     }
 }
 
-/// A body that could not be read to its end.
-pub(super) fn unread(error: &BytesRejection) -> Problem {
-    let code = if error.status() == Code::TooLarge.status() {
-        Code::TooLarge
-    } else {
-        Code::NotJson
+/// The field is named as the checks name it: `rollups.window`, with the place in the list apart.
+fn wrong_shape(path: Option<&serde_path_to_error::Path>, detail: String) -> Problem {
+    let mut index = None;
+    let mut names: Vec<&str> = Vec::new();
+    for segment in path.into_iter().flatten() {
+        match segment {
+            Segment::Seq { index: place } => index = index.or(Some(*place)),
+            Segment::Map { key } => names.push(key),
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    let error = FieldError {
+        index,
+        field: (!names.is_empty()).then(|| names.join(".")),
+        code: "wrong_shape".to_owned(),
+        detail,
     };
-    Problem::new(code, error.body_text())
+    Problem::with_errors(Code::Invalid, vec![error])
 }
+
+/// How much of a body that is too large is read to its end, so that the client gets to read the
+/// answer instead of a broken connection.
+const DRAINED_BYTES: usize = 16 * MAX_BODY_BYTES;
 
 /// The bytes of a body.
 pub(super) struct Raw(pub(super) Bytes);
@@ -73,11 +88,26 @@ pub(super) struct Raw(pub(super) Bytes);
 impl FromRequest<AppState> for Raw {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
-        Bytes::from_request(request, state)
-            .await
-            .map(Self)
-            .map_err(|error| unread(&error))
+    async fn from_request(request: Request, _state: &AppState) -> Result<Self, Problem> {
+        let mut chunks = request.into_body().into_data_stream();
+        let mut body: Vec<u8> = Vec::new();
+        let mut bytes = 0;
+        while let Some(chunk) = chunks.next().await {
+            let broken =
+                |error| Problem::new(Code::NotJson, format!("the body broke off: {error}"));
+            let chunk = chunk.map_err(broken)?;
+            bytes += chunk.len();
+            if bytes <= MAX_BODY_BYTES {
+                body.extend_from_slice(&chunk);
+            } else if bytes > DRAINED_BYTES {
+                break;
+            }
+        }
+        if bytes > MAX_BODY_BYTES {
+            let detail = format!("a body has at most {MAX_BODY_BYTES} bytes");
+            return Err(Problem::new(Code::TooLarge, detail));
+        }
+        Ok(Self(body.into()))
     }
 }
 
@@ -102,15 +132,14 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for Params<T> {
 }
 
 /// A part of the path.
-pub(super) struct Segment(pub(super) String);
+pub(super) struct PathPart(pub(super) String);
 
-impl FromRequestParts<AppState> for Segment {
+impl FromRequestParts<AppState> for PathPart {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
-        let segment = Path::<String>::from_request_parts(parts, state).await;
-        segment
-            .map(|Path(segment)| Self(segment))
+        let part = Path::<String>::from_request_parts(parts, state).await;
+        part.map(|Path(part)| Self(part))
             .map_err(|_| Problem::not_found())
     }
 }

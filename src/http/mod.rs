@@ -18,7 +18,7 @@ pub(crate) mod state;
 mod tokens;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::Request;
 use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
@@ -69,11 +69,14 @@ pub(crate) fn router(state: AppState) -> Router {
         .merge(problems::routes())
         .fallback(|| async { Problem::not_found() })
         .layer(axum::middleware::from_fn(problems_for_bare_errors))
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(
             ServiceBuilder::new()
                 .layer(SetRequestIdLayer::new(REQUEST_ID, MakeRequestUuid))
-                .layer(TraceLayer::new_for_http().make_span_with(span))
+                .layer(
+                    TraceLayer::new_for_http()
+                        .make_span_with(span)
+                        .on_failure(()),
+                )
                 .layer(PropagateRequestIdLayer::new(REQUEST_ID))
                 .layer(CatchPanicLayer::custom(panicked)),
         )

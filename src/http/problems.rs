@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 
-use super::extract::Segment;
+use super::extract::PathPart;
 use super::problem::{Code, Problem};
 use super::state::AppState;
 
@@ -13,7 +13,7 @@ pub(super) fn routes() -> Router<AppState> {
     Router::new().route("/problems/{code}", get(page))
 }
 
-async fn page(Segment(name): Segment) -> Result<Response, Problem> {
+async fn page(PathPart(name): PathPart) -> Result<Response, Problem> {
     let known = Code::ALL.iter().find(|code| code.as_str() == name);
     let code = known.ok_or_else(Problem::not_found)?;
     // All of it is our own text, without markup.

@@ -9,14 +9,18 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::stream::stall::PATIENCE;
 
 /// How long a client may take to send the head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Most bytes of a request's head; and how much is held back for a client before its stream is not
+/// asked for more.
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// How often a quiet HTTP/2 connection is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -25,14 +29,16 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `router` on `listener` until `stop`; then no connection is accepted any more, and this
-/// returns when those that were have ended, each after the request that it is in.
+/// returns when those that were have ended, each after the request that it is in. Dropped, it takes
+/// the connections with it.
 pub(crate) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let connections = TaskTracker::new();
+    let mut connections = JoinSet::new();
     let graceful = GracefulShutdown::new();
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT);
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(BUFFER_BYTES);
     http.http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_EVERY);
@@ -40,6 +46,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
             accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -64,8 +71,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
     }
     drop(listener);
     graceful.shutdown().await;
-    connections.close();
-    connections.wait().await;
+    while connections.join_next().await.is_some() {}
 }
 
 /// A socket on which a write that is blocked for long fails, so that a reader that never reads is

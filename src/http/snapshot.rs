@@ -7,7 +7,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::counts::time;
-use super::extract::{Auth, Params, Segment};
+use super::extract::{Auth, Params, PathPart};
 use super::no_store;
 use super::problem::{Problem, ProblemBody};
 use super::state::AppState;
@@ -39,7 +39,7 @@ pub(super) struct Query {
 pub(super) async fn snapshot(
     State(state): State<AppState>,
     auth: Auth,
-    Segment(name): Segment,
+    PathPart(name): PathPart,
     Params(query): Params<Query>,
 ) -> Result<Response, Problem> {
     let known = auth.book(&state, &name, Scope::Read).await?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::extract::{Auth, Body, Page, Paging, Params, Segment};
+use super::extract::{Auth, Body, Page, Paging, Params, PathPart};
 use super::no_store;
 use super::problem::{Code, Problem, ProblemBody};
 use super::state::AppState;
@@ -174,20 +174,13 @@ pub(super) async fn list(
         let detail = "only whoever manages a book may list its tokens";
         return Err(Problem::new(Code::Forbidden, detail));
     }
-    let tokens = token::list(&state.pool, paging.after_id()?, limit + 1).await?;
+    let tokens = token::list(&state.pool, &auth.0, paging.after_id()?, limit + 1).await?;
     let page = Page::cut(tokens, limit, |token| token.id.to_string());
-    let mine = page
-        .items
-        .into_iter()
-        .filter(|token| may_revoke(&auth, token));
+    let items = page.items.into_iter().map(|token| body(token, None));
     Ok(Json(Page {
-        items: mine.map(|token| body(token, None)).collect(),
+        items: items.collect(),
         next_cursor: page.next_cursor,
     }))
-}
-
-fn may_revoke(auth: &Auth, token: &Token) -> bool {
-    auth.0.may_give(&token.scopes, token.books.as_deref())
 }
 
 /// Revoke a token
@@ -204,11 +197,11 @@ fn may_revoke(auth: &Auth, token: &Token) -> bool {
 pub(super) async fn delete(
     State(state): State<AppState>,
     auth: Auth,
-    Segment(id): Segment,
+    PathPart(id): PathPart,
 ) -> Result<StatusCode, Problem> {
     let id = Uuid::try_parse(&id).map_err(|_| Problem::not_found())?;
     let found = token::find(&state.pool, id).await?;
-    let mine = found.filter(|token| may_revoke(&auth, token));
+    let mine = found.filter(|token| auth.0.may_give(&token.scopes, token.books.as_deref()));
     if mine.is_none() {
         return Err(Problem::not_found());
     }

@@ -126,23 +126,21 @@ pub fn admit(
 }
 
 /// The JSON texts of the single clicks. A line that is no JSON is rejected by itself.
-fn elements(form: Form, body: &[u8]) -> Result<Vec<&str>, BodyError> {
-    let text = std::str::from_utf8(body)
-        .map_err(|error| BodyError::NotJson(format!("it is no UTF-8: {error}")))?;
-    let elements: Vec<&str> = match form {
-        Form::Ndjson => text
-            .lines()
-            .filter(|line| !line.trim().is_empty())
-            .collect(),
+fn elements(form: Form, body: &[u8]) -> Result<Vec<&[u8]>, BodyError> {
+    let not_json = |error: serde_json::Error| BodyError::NotJson(error.to_string());
+    let elements: Vec<&[u8]> = match form {
+        Form::Ndjson => {
+            let lines = body.split(|byte| *byte == b'\n');
+            let lines = lines.map(<[u8]>::trim_ascii);
+            lines.filter(|line| !line.is_empty()).collect()
+        }
+        Form::Json if body.trim_ascii_start().starts_with(b"[") => {
+            let list: Vec<&RawValue> = serde_json::from_slice(body).map_err(not_json)?;
+            list.into_iter().map(|one| one.get().as_bytes()).collect()
+        }
         Form::Json => {
-            let not_json = |error: serde_json::Error| BodyError::NotJson(error.to_string());
-            if text.trim_start().starts_with('[') {
-                let list: Vec<&RawValue> = serde_json::from_str(text).map_err(not_json)?;
-                list.into_iter().map(RawValue::get).collect()
-            } else {
-                let one: &RawValue = serde_json::from_str(text).map_err(not_json)?;
-                vec![one.get()]
-            }
+            let one: &RawValue = serde_json::from_slice(body).map_err(not_json)?;
+            vec![one.get().as_bytes()]
         }
     };
     if elements.len() > MAX_CLICKS {
@@ -162,14 +160,18 @@ fn reject(reason: &'static str, detail: impl Into<String>) -> Rejection {
 
 fn admit_one(
     index: usize,
-    text: &str,
+    text: &[u8],
     circumstances: Circumstances<'_>,
 ) -> Result<Click, Rejection> {
-    let sent: SentClick<'_> = serde_json::from_str(text).map_err(|error| {
+    // Serde would take a list of its fields for a struct.
+    if text.starts_with(b"[") {
+        return Err(reject("wrong_shape", "a click is an object, not a list"));
+    }
+    let sent: SentClick<'_> = serde_json::from_slice(text).map_err(|error| {
         let detail = error.to_string();
         if error.is_data() {
             reject("wrong_shape", detail)
-        } else if serde_json::from_str::<&RawValue>(text).is_ok() {
+        } else if serde_json::from_slice::<&RawValue>(text).is_ok() {
             // JSON by the grammar, and yet no text: half of a surrogate pair.
             reject("bad_character", detail)
         } else {

@@ -43,17 +43,18 @@ pub async fn carry_out(
     command: &Command,
 ) -> Result<Committed, CommitError> {
     let mut tx = conn.begin().await?;
-    let Some(mut book) = hot::lock(&mut tx, &[id], 1).await?.pop() else {
-        return Ok(refused(Refusal::NoSuchBook));
+    let locked = hot::lock(&mut tx, &[id], 1).await?.pop();
+    let done = match locked {
+        None => Err(refused(Refusal::NoSuchBook)),
+        Some(book) => apply(&mut tx, book, command, now).await?,
     };
-    let done = match command {
-        Command::Close if !book.closed => close(&mut tx, &mut book, now).await?,
-        Command::Reopen if book.closed => reopen(&mut book, now)?,
-        Command::Close | Command::Reopen => return Ok(unchanged(&book)),
-        Command::Update(patch) => match update(&mut book, patch, now)? {
-            Ok(done) => done,
-            Err(refusal) => return Ok(refused(refusal)),
-        },
+    let (mut book, done) = match done {
+        Ok(done) => done,
+        Err(nothing) => {
+            // At once: dropping it would keep the row until the connection is used again.
+            tx.rollback().await?;
+            return Ok(nothing);
+        }
     };
     hot::log(
         &mut tx,
@@ -78,6 +79,25 @@ pub async fn carry_out(
         },
         ..unchanged(&book)
     })
+}
+
+/// Does to the book what the command says; `Err` holds the answer where nothing is to be done.
+async fn apply(
+    conn: &mut PgConnection,
+    mut book: LockedBook,
+    command: &Command,
+    now: Timestamp,
+) -> Result<Result<(LockedBook, Done), Committed>, CommitError> {
+    let done = match command {
+        Command::Close if !book.closed => close(conn, &mut book, now).await?,
+        Command::Reopen if book.closed => reopen(&mut book, now)?,
+        Command::Close | Command::Reopen => return Ok(Err(unchanged(&book))),
+        Command::Update(patch) => match update(&mut book, patch, now)? {
+            Ok(done) => done,
+            Err(refusal) => return Ok(Err(refused(refusal))),
+        },
+    };
+    Ok(Ok((book, done)))
 }
 
 async fn close(

@@ -33,6 +33,10 @@ const MAX_CLICKS: usize = 10_000;
 /// Most books that one transaction takes.
 const MAX_BOOKS: usize = 256;
 
+/// How long a transaction may take, waiting for books that another process holds included: behind
+/// one that hangs, every request of the lane would.
+const LONGEST_COMMIT: Duration = Duration::from_secs(10);
+
 /// What a request wants done to its book.
 #[derive(Debug)]
 pub enum Work {
@@ -281,7 +285,8 @@ impl Worker {
             };
             // Whatever state the connection is in, the next try begins with a new one.
             self.connection = None;
-            if !retry::can_pass(&error) || retries == retry::RETRIES || self.hurry.is_cancelled() {
+            let again_helps = retry::can_pass(&error) && !matches!(error, CommitError::GaveUp);
+            if !again_helps || retries == retry::RETRIES || self.hurry.is_cancelled() {
                 return Err(error);
             }
             *again = true;
@@ -327,10 +332,12 @@ impl Worker {
             commit::commit(connection, now, &batches, again).await
         };
         // A panic in one transaction must not end the lane for everyone.
-        let committed = AssertUnwindSafe(work).catch_unwind().await;
-        let committed = committed.unwrap_or_else(|_| {
-            Err(sqlx::Error::Configuration("the transaction panicked".into()).into())
-        })?;
+        let work = AssertUnwindSafe(work).catch_unwind();
+        let committed = tokio::select! {
+            committed = work => committed.unwrap_or(Err(CommitError::Panicked))?,
+            () = tokio::time::sleep(LONGEST_COMMIT) => return Err(CommitError::GaveUp),
+            () = self.hurry.cancelled() => return Err(CommitError::GaveUp),
+        };
         telemetry::committed(&committed.tally, started.elapsed());
         Ok(committed)
     }

@@ -15,7 +15,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 pub fn can_pass(error: &CommitError) -> bool {
     match error {
         CommitError::Database(error) => database_can_pass(error),
-        CommitError::State(_) | CommitError::Plan(_) | CommitError::Frame(_) => false,
+        CommitError::GaveUp => true,
+        CommitError::State(_)
+        | CommitError::Plan(_)
+        | CommitError::Frame(_)
+        | CommitError::Panicked => false,
     }
 }
 

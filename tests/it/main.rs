@@ -6,8 +6,10 @@
 #![allow(
     clippy::unwrap_used,
     clippy::missing_panics_doc,
+    clippy::needless_pass_by_value,
+    clippy::type_complexity,
     clippy::print_stderr,
-    reason = "a test that cannot go on panics, and says what it measured"
+    reason = "a test that cannot go on panics, says what it measured, and reads like a table"
 )]
 
 mod harness;
@@ -15,6 +17,7 @@ mod harness;
 mod access;
 mod architecture;
 mod books;
+mod cancelled;
 mod clicks;
 mod commit_order;
 mod concurrency;

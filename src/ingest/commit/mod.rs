@@ -105,6 +105,12 @@ pub enum CommitError {
     /// A frame cannot be written.
     #[error("a frame cannot be written as JSON")]
     Frame(#[from] serde_json::Error),
+    /// It took too long, or the process is shutting down. Whether it was committed is not known.
+    #[error("the transaction was given up")]
+    GaveUp,
+    /// A mistake in this program.
+    #[error("the transaction panicked")]
+    Panicked,
 }
 
 /// A committed transaction.

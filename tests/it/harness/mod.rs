@@ -3,8 +3,8 @@
 pub(crate) mod api;
 pub(crate) mod cluster;
 pub(crate) mod database;
-pub(crate) mod raw;
 pub(crate) mod load;
+pub(crate) mod raw;
 pub(crate) mod server;
 pub(crate) mod sse;
 pub(crate) mod steps;
