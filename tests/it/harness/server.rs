@@ -34,8 +34,11 @@ impl Server {
     }
 
     /// The program, on a port of its choice, with nothing of this environment's settings.
+    /// `PAGETIDE_TEST_BINARY` names another build of it, such as an optimised one.
     pub(crate) fn command() -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pagetide"));
+        let other = std::env::var_os("PAGETIDE_TEST_BINARY");
+        let mut command =
+            Command::new(other.unwrap_or_else(|| env!("CARGO_BIN_EXE_pagetide").into()));
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("PAGETIDE_") || name == "DATABASE_URL" {
