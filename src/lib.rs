@@ -6,7 +6,7 @@
 //! ```text
 //! http::clicks ─▶ ingest::admission ─▶ ingest::lane ─▶ ingest::commit ─▶ (engine, frame, book::hot)
 //!                                                                 │
-//!                     http::events ◀─ stream::follow ◀─ stream::feed ◀─ stream::hub
+//!                http::events ◀─ stream::follow ◀─ stream::feed ◀─ stream::hub
 //! ```
 //!
 //! [`time`], [`page`], [`click`], [`rollup`], [`book`] and [`frame`] are the words of the field, as
