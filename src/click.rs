@@ -31,7 +31,7 @@ pub struct Click {
 pub struct ClickId {
     /// What is stored and compared.
     pub uuid: Uuid,
-    /// What the sender wrote, when it was no UUID.
+    /// What the sender wrote, if anything.
     pub sent: Option<String>,
     /// Whether this server made the id for this very request, so that nobody can have sent it before.
     pub fresh: bool,
@@ -44,17 +44,14 @@ impl ClickId {
     /// The id that a sender chose: a UUID as it is, another text hashed into one within the book.
     #[must_use]
     pub fn chosen(book: Uuid, sent: &str) -> Self {
-        match Uuid::try_parse(sent) {
-            Ok(uuid) => Self {
-                uuid,
-                sent: None,
-                fresh: false,
-            },
-            Err(_) => Self {
-                uuid: Uuid::new_v5(&book, format!("id:{sent}").as_bytes()),
-                sent: Some(sent.to_owned()),
-                fresh: false,
-            },
+        // Only the form with hyphens: 32 hexadecimal digits are as likely a checksum.
+        let hyphenated = sent.len() == uuid::fmt::Hyphenated::LENGTH;
+        let uuid = Uuid::try_parse(sent).ok().filter(|_| hyphenated);
+        let text = || format!("id:{sent}");
+        Self {
+            uuid: uuid.unwrap_or_else(|| Uuid::new_v5(&book, text().as_bytes())),
+            sent: Some(sent.to_owned()),
+            fresh: false,
         }
     }
 
@@ -191,6 +188,11 @@ mod tests {
         let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let uuid = "018f4f0e-0000-7000-8000-000000000001";
         assert_eq!(ClickId::chosen(a, uuid).shown(), uuid);
+        let capital = ClickId::chosen(a, &uuid.to_uppercase());
+        assert_eq!(capital.uuid, ClickId::chosen(a, uuid).uuid);
+        assert_eq!(capital.shown(), uuid.to_uppercase());
+        let checksum = "d41d8cd98f00b204e9800998ecf8427e";
+        assert_eq!(ClickId::chosen(a, checksum).shown(), checksum);
         assert_eq!(ClickId::chosen(a, "x").shown(), "x");
         assert_ne!(ClickId::chosen(a, "x").uuid, ClickId::chosen(b, "x").uuid);
         assert_ne!(

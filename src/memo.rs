@@ -1,4 +1,5 @@
-//! What was read is remembered for a moment, and read by one caller at a time.
+//! What was read is remembered for a moment, and read by one caller at a time (two where both are
+//! the first to ask).
 //!
 //! For what every request needs and the database must not be asked for every time. Nothing is
 //! remembered of what is not there, so that what has just been made is found.

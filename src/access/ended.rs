@@ -1,6 +1,6 @@
 //! Tokens that end while a stream is open: one look for all streams of the process, not one each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -83,6 +83,7 @@ impl EndedTokens {
         )
         .fetch_all(pool)
         .await?;
+        let alive: HashSet<Uuid> = alive.into_iter().collect();
         let watched = self.lock();
         for token in tokens.iter().filter(|token| !alive.contains(token)) {
             if let Some(entry) = watched.get(token) {

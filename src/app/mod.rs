@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,8 +23,11 @@ use crate::db::{self, DatabaseError};
 use crate::telemetry;
 use service::Service;
 
-/// Connections for everything but the write path.
+/// Connections for everything but the write path and long readings.
 const READ_CONNECTIONS: u32 = 10;
+
+/// Connections for snapshots, counts and CSV.
+const LONG_READ_CONNECTIONS: u32 = 4;
 
 /// Why the program cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -125,15 +129,17 @@ pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
         Some(address) => Some(listen(address).await?),
         None => None,
     };
-    let mut database = open_database(&config.database).await?;
-    db::migrate(&database.options).await?;
-    let pool = db::read_pool(&database.options, READ_CONNECTIONS);
-    let new_admin = first_start::make_admin(&pool, chosen, &database).await?;
+    let prepared = tokio::select! {
+        prepared = prepare(&config) => prepared?,
+        () = asked_to_end(&mut signals) => return Ok(()),
+    };
+    let (mut database, pool, new_admin) = prepared;
+    let long_reads = db::read_pool(&database.options, LONG_READ_CONNECTIONS);
 
     let service = Service::start(
         &config,
         &database.options,
-        pool,
+        (pool, long_reads),
         metrics,
         (listener, metrics_listener),
     );
@@ -149,6 +155,18 @@ pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
         embedded.stop().await?;
     }
     ended
+}
+
+/// Brings the database up and its schema up to date.
+async fn prepare(
+    config: &ServeConfig,
+) -> Result<(Database, PgPool, Option<first_start::NewAdmin>), AppError> {
+    let database = open_database(&config.database).await?;
+    db::migrate(&database.options).await?;
+    let pool = db::read_pool(&database.options, READ_CONNECTIONS);
+    let chosen = config.admin_token.as_deref();
+    let new_admin = first_start::make_admin(&pool, chosen, &database).await?;
+    Ok((database, pool, new_admin))
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, AppError> {

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
@@ -37,7 +38,7 @@ const LAST_STEPS: Duration = Duration::from_secs(1);
 
 /// The running service.
 pub(super) struct Service {
-    pool: PgPool,
+    pools: [PgPool; 2],
     serving: JoinHandle<()>,
     tasks: TaskTracker,
     drain: CancellationToken,
@@ -50,13 +51,13 @@ impl Service {
     pub(super) fn start(
         config: &ServeConfig,
         database: &PgConnectOptions,
-        pool: PgPool,
+        (pool, long_reads): (PgPool, PgPool),
         metrics: PrometheusHandle,
         (listener, metrics_listener): (TcpListener, Option<TcpListener>),
     ) -> Self {
         let tasks = TaskTracker::new();
         let (drain, hurry, stop) = Default::default();
-        let hub = start_streams(&pool, database, &tasks, &stop);
+        let hub = start_streams((&pool, &long_reads), database, &tasks, &stop);
         let ended_tokens = Arc::new(EndedTokens::default());
         tasks.spawn(Arc::clone(&ended_tokens).run(pool.clone(), CancellationToken::clone(&stop)));
         let stalls = Arc::new(Stalls::default());
@@ -79,6 +80,7 @@ impl Service {
             metrics,
             purge,
             pool: pool.clone(),
+            long_reads: long_reads.clone(),
         };
         if let Some(metrics_listener) = metrics_listener {
             let router = metrics_router(state.clone());
@@ -86,7 +88,7 @@ impl Service {
         }
         let serving = tokio::spawn(serve(listener, router(state), drain.clone()));
         Self {
-            pool,
+            pools: [pool, long_reads],
             serving,
             tasks,
             drain,
@@ -123,10 +125,8 @@ impl Service {
             tracing::warn!("tasks were still running at the end of the grace time");
         }
         // A connection that is still in use must not hold the process up.
-        if timeout_at(deadline - last / 8, self.pool.close())
-            .await
-            .is_err()
-        {
+        let closed = join_all(self.pools.iter().map(PgPool::close));
+        if timeout_at(deadline - last / 8, closed).await.is_err() {
             tracing::warn!("database connections were still in use at the end");
         }
     }
@@ -134,12 +134,12 @@ impl Service {
 
 /// The hub, and what tells it of new frames.
 fn start_streams(
-    pool: &PgPool,
+    (pool, long_reads): (&PgPool, &PgPool),
     database: &PgConnectOptions,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Arc<Hub> {
-    let hub = Arc::new(Hub::new(pool.clone()));
+    let hub = Arc::new(Hub::new(pool.clone(), long_reads.clone()));
     tasks.spawn(Arc::clone(&hub).run(stop.clone()));
     let announcing = announce::announce(Arc::clone(&hub), database.clone(), stop.clone());
     tasks.spawn(announcing);
@@ -167,7 +167,10 @@ fn streams(config: &ServeConfig, drain: &CancellationToken) -> Streams {
     }
 }
 
-/// Removes the rows of deleted books, at the start and whenever `purge` rings.
+/// How often rows of deleted books are looked for that nobody rang for.
+const PURGE_EVERY: Duration = Duration::from_mins(10);
+
+/// Removes the rows of deleted books, at the start, whenever `purge` rings, and every now and then.
 async fn purge_deleted(pool: PgPool, purge: Arc<Notify>, stop: CancellationToken) {
     loop {
         let purged = tokio::select! {
@@ -180,6 +183,7 @@ async fn purge_deleted(pool: PgPool, purge: Arc<Notify>, stop: CancellationToken
         tokio::select! {
             () = stop.cancelled() => return,
             () = purge.notified() => {}
+            () = tokio::time::sleep(PURGE_EVERY) => {}
         }
     }
 }

@@ -64,10 +64,13 @@ impl Directory {
                 self.ids.get(&name.to_owned(), read).await?
             }
         };
-        match id {
-            Some(id) => self.books.get(&id, self.read(id)).await,
-            None => Ok(None),
+        let Some(id) = id else { return Ok(None) };
+        let found = self.books.get(&id, self.read(id)).await?;
+        if found.is_none() {
+            // Deleted by another process; its slug may name another book by now.
+            self.ids.forget(&name.to_owned());
         }
+        Ok(found)
     }
 
     async fn read(&self, id: Uuid) -> Result<Option<Arc<Known>>, LookupError> {
@@ -76,6 +79,19 @@ impl Directory {
         };
         let plan = book.plan()?;
         Ok(Some(Arc::new(Known { book, plan })))
+    }
+
+    /// Looks `name` up as one that is not remembered is, and tells nothing: what a caller may not
+    /// know of has to take as long as what is not there.
+    ///
+    /// # Errors
+    /// As [`Directory::find`].
+    pub async fn look_up_in_vain(&self, name: &str) -> Result<(), LookupError> {
+        match Uuid::try_parse(name) {
+            Ok(id) => drop(table::find(&self.pool, id).await?),
+            Err(_) => drop(table::id_of_slug(&self.pool, name).await?),
+        }
+        Ok(())
     }
 
     /// Forgets `book`, because this process has just changed it.

@@ -197,16 +197,17 @@ pub async fn list(
 /// # Errors
 /// What the database says.
 pub async fn delete(conn: &mut PgConnection, id: Uuid) -> Result<bool, sqlx::Error> {
-    let marked = sqlx::query!(
-        "UPDATE books SET deleted = true WHERE id = $1 AND NOT deleted",
+    let slug = sqlx::query_scalar!(
+        "UPDATE books SET deleted = true WHERE id = $1 AND NOT deleted RETURNING slug",
         id
     )
-    .execute(&mut *conn)
+    .fetch_optional(&mut *conn)
     .await?;
-    sqlx::query!("DELETE FROM book_slugs WHERE book_id = $1", id)
+    let Some(slug) = slug else { return Ok(false) };
+    sqlx::query!("DELETE FROM book_slugs WHERE slug = $1", slug)
         .execute(conn)
         .await?;
-    Ok(marked.rows_affected() > 0)
+    Ok(true)
 }
 
 /// Removes what is left of deleted books, in pieces, so that no transaction is long. Ends when
@@ -221,8 +222,8 @@ pub async fn purge(pool: &PgPool) -> Result<(), sqlx::Error> {
     for id in deleted {
         loop {
             let clicks = sqlx::query!(
-                "DELETE FROM clicks WHERE book_id = $1 AND click_id IN
-                 (SELECT click_id FROM clicks WHERE book_id = $1 LIMIT 10000)",
+                "DELETE FROM clicks WHERE book_id = $1 AND ctid = ANY(ARRAY(
+                 SELECT ctid FROM clicks WHERE book_id = $1 LIMIT 10000))",
                 id
             );
             if clicks.execute(pool).await?.rows_affected() == 0 {
@@ -231,8 +232,8 @@ pub async fn purge(pool: &PgPool) -> Result<(), sqlx::Error> {
         }
         loop {
             let windows = sqlx::query!(
-                "DELETE FROM windows WHERE book_id = $1 AND start_ms IN
-                 (SELECT start_ms FROM windows WHERE book_id = $1 LIMIT 10000)",
+                "DELETE FROM windows WHERE book_id = $1 AND ctid = ANY(ARRAY(
+                 SELECT ctid FROM windows WHERE book_id = $1 LIMIT 10000))",
                 id
             );
             if windows.execute(pool).await?.rows_affected() == 0 {

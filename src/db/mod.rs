@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a reading waits for a connection. A database that refuses connections over TCP is asked
 /// again and again for this long, so it is how soon a client learns of it.
@@ -78,7 +78,8 @@ async fn is_outside_a_transaction(conn: &mut PgConnection) -> Result<bool, sqlx:
 ///
 /// Its planner may only walk indexes in nested loops. The statement that locks the books then takes
 /// them in the order of their ids, whatever the statistics say, and every other statement of the
-/// transaction looks up by key what it was given in arrays.
+/// transaction looks up by key what it was given in arrays. A row that another transaction holds
+/// for long makes it fail early, so that other books need not wait.
 ///
 /// # Errors
 /// What the database says.
@@ -86,7 +87,8 @@ pub async fn write_connection(options: &PgConnectOptions) -> Result<PgConnection
     let mut conn = connect(options).await?;
     let settings = sqlx::raw_sql(
         "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
-         SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off",
+         SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off; \
+         SET lock_timeout = '2s'",
     );
     settings.execute(&mut conn).await?;
     Ok(conn)
@@ -95,7 +97,7 @@ pub async fn write_connection(options: &PgConnectOptions) -> Result<PgConnection
 /// A connection of its own.
 ///
 /// # Errors
-/// What the database says; after five seconds of silence, a timeout.
+/// What the database says; after two seconds of silence, a timeout.
 pub async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     let options = quiet(options);
     let connecting = PgConnection::connect_with(&options);

@@ -100,7 +100,7 @@ pub struct Verdict {
 pub enum Status {
     /// No window that it was counted in had ended.
     OnTime,
-    /// Counted, in a window that had ended or had fired.
+    /// Counted, in a window that had ended.
     Late,
     /// Counted nowhere, for being too late everywhere.
     Dropped,

@@ -5,7 +5,7 @@ use std::io::Read;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use flate2::read::MultiGzDecoder;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -16,7 +16,6 @@ use super::problem::{Code, Problem, ProblemBody};
 use super::state::AppState;
 use crate::access::scope::Scope;
 use crate::book::FieldError;
-use crate::click::Click;
 use crate::engine::Status;
 use crate::ingest::admission::{self, Admitted, Circumstances, Form, Rejection};
 use crate::ingest::commit::{Fate, Missed, Receipt};
@@ -172,7 +171,7 @@ pub(super) async fn post(
         rejections,
     } = admitted;
     let nothing_good = batch.clicks.is_empty() && !rejections.is_empty();
-    let ids: Vec<Option<String>> = batch.clicks.iter().map(shown_id).collect();
+    let ids: Vec<String> = batch.clicks.iter().map(|c| c.id.shown()).collect();
     let submitted = state.lanes.submit(known.book.id, Work::Clicks(batch)).await;
     match submitted {
         // They count in the totals; where that cannot be done, the answer is the same.
@@ -183,12 +182,6 @@ pub(super) async fn post(
         Ok(receipt) => Ok(Json(answer(receipt, &places, ids, rejections))),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Ids that the server made are shown too, so that a sender can name the click later.
-#[allow(clippy::unnecessary_wraps, reason = "a rejected click may have none")]
-fn shown_id(click: &Click) -> Option<String> {
-    Some(click.id.shown())
 }
 
 fn form_of(headers: &HeaderMap) -> Result<Form, Problem> {
@@ -210,10 +203,10 @@ fn form_of(headers: &HeaderMap) -> Result<Form, Problem> {
 
 /// The body without its compression; `None` if it has none.
 fn unpacked(headers: &HeaderMap, body: &[u8]) -> Result<Option<Vec<u8>>, Problem> {
-    let encoding = headers.get(CONTENT_ENCODING).map(|v| v.to_str());
-    match encoding.transpose().ok().flatten() {
-        None | Some("identity") => return Ok(None),
-        Some(gzip) if gzip.eq_ignore_ascii_case("gzip") => {}
+    let encoding = headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
+    match encoding.map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"identity") => return Ok(None),
+        Some(b"gzip") => {}
         Some(_) => {
             let detail = "the only `Content-Encoding` that is taken is gzip";
             return Err(Problem::new(Code::UnsupportedMediaType, detail));
@@ -244,7 +237,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
 fn answer(
     receipt: Receipt,
     places: &[usize],
-    ids: Vec<Option<String>>,
+    ids: Vec<String>,
     rejections: Vec<Rejection>,
 ) -> ReceiptBody {
     let mut body = ReceiptBody {
@@ -271,6 +264,9 @@ fn answer(
                 let word = match status {
                     Status::OnTime => {
                         body.on_time += 1;
+                        if reason.is_none() {
+                            continue;
+                        }
                         "on_time"
                     }
                     Status::Late => {
@@ -282,9 +278,6 @@ fn answer(
                         "dropped"
                     }
                 };
-                if word == "on_time" && reason.is_none() {
-                    continue;
-                }
                 (word, reason, missed)
             }
             Fate::Duplicate { differs } => {
@@ -294,7 +287,7 @@ fn answer(
         };
         body.exceptions.push(Exception {
             index: *index,
-            id,
+            id: Some(id),
             status,
             reason,
             detail: None,

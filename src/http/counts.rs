@@ -94,7 +94,7 @@ pub(super) async fn counts(
         return Err(Problem::new(Code::BadQuery, "group: no group holds a NUL"));
     }
     let listing = Listing {
-        pool: state.pool.clone(),
+        pool: state.long_reads.clone(),
         known,
         book,
         place,

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::extract::{Auth, Params, PathPart};
-use super::problem::{Problem, ProblemBody};
+use super::problem::{Code, Problem, ProblemBody};
 use super::state::AppState;
 use crate::access::scope::Scope;
-use crate::stream::cursor::{self, Reason, Start};
+use crate::stream::cursor::{self, Asked, BadQuery, Reason, Start};
 use crate::stream::follow::{self, Follow, Options};
 use crate::telemetry;
 
@@ -79,15 +79,37 @@ pub(super) enum Heartbeat {
 )]
 pub(super) async fn follow(
     State(state): State<AppState>,
-    auth: Auth,
+    auth: Result<Auth, Problem>,
     PathPart(name): PathPart,
     Params(query): Params<Query>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let known = auth.book(&state, &name, Scope::Read).await?;
     let header = headers.get(&LAST_EVENT_ID).map(HeaderValue::as_bytes);
     let given = [&query.last_event_id, &query.camel, &query.capital];
-    let asked = cursor::asked(header, &given.map(|q| q.as_deref()))?;
+    let asked = cursor::asked(header, &given.map(|q| q.as_deref()));
+    let opened = match auth {
+        Ok(auth) => open(&state, &auth, &name, &query, asked.clone()).await,
+        Err(problem) => Err(problem),
+    };
+    match opened {
+        // To an EventSource a 503 is final; a goodbye has it come back when the database has.
+        Err(problem) if problem.is(Code::Unavailable) => {
+            let asked = asked.unwrap_or(Asked::Live);
+            Ok(event_stream(Body::from(follow::overloaded(&asked))))
+        }
+        opened => opened,
+    }
+}
+
+async fn open(
+    state: &AppState,
+    auth: &Auth,
+    name: &str,
+    query: &Query,
+    asked: Result<Asked, BadQuery>,
+) -> Result<Response, Problem> {
+    let known = auth.book(state, name, Scope::Read).await?;
+    let asked = asked?;
     let Some(open) = state.streams.open() else {
         return Ok(event_stream(Body::from(follow::overloaded(&asked))));
     };

@@ -1,6 +1,7 @@
 //! What handlers take out of a request; whatever is wrong with it is a problem.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -82,6 +83,13 @@ fn wrong_shape(path: Option<&serde_path_to_error::Path>, detail: String) -> Prob
 /// answer instead of a broken connection.
 const DRAINED_BYTES: usize = 16 * MAX_BODY_BYTES;
 
+/// How long to wait for the next piece of a body.
+const CHUNK_PATIENCE: Duration = Duration::from_secs(30);
+
+fn stalled() -> Problem {
+    Problem::new(Code::Timeout, "the body stopped coming")
+}
+
 /// The bytes of a body.
 pub(super) struct Raw(pub(super) Bytes);
 
@@ -92,7 +100,11 @@ impl FromRequest<AppState> for Raw {
         let mut chunks = request.into_body().into_data_stream();
         let mut body: Vec<u8> = Vec::new();
         let mut bytes = 0;
-        while let Some(chunk) = chunks.next().await {
+        loop {
+            let chunk = tokio::time::timeout(CHUNK_PATIENCE, chunks.next()).await;
+            let Some(chunk) = chunk.map_err(|_| stalled())? else {
+                break;
+            };
             let broken =
                 |error| Problem::new(Code::NotJson, format!("the body broke off: {error}"));
             let chunk = chunk.map_err(broken)?;
@@ -177,7 +189,10 @@ impl Auth {
         let known = found.ok_or_else(Problem::not_found)?;
         match self.0.may(scope, known.book.id) {
             Judgement::Granted => Ok(known),
-            Judgement::Hidden => Err(Problem::not_found()),
+            Judgement::Hidden => {
+                state.directory.look_up_in_vain(name).await?;
+                Err(Problem::not_found())
+            }
             Judgement::Forbidden => Err(lacks(scope)),
         }
     }

@@ -1,7 +1,7 @@
 //! HTTP: the only place that knows axum and status codes.
 //!
 //! One file for each resource. A new endpoint: a handler with `#[utoipa::path]` in the file of its
-//! resource, and its name in [`router`]. What goes wrong becomes a [`problem`].
+//! resource, and its name in [`documented`]. What goes wrong becomes a [`problem`].
 
 mod books;
 mod clicks;

@@ -14,6 +14,7 @@ use crate::counts::CountsError;
 use crate::ingest::admission::BodyError;
 use crate::ingest::commit::Refusal;
 use crate::ingest::lane::SubmitError;
+use crate::ingest::retry::{self, Kind};
 use crate::stream::cursor::BadQuery;
 use crate::stream::hub::Unreadable;
 use crate::stream::state::SnapshotError;
@@ -74,6 +75,8 @@ codes! {
         "Another book has this slug. Choose another, or use PUT on the slug to change that book.";
     HasClicks = "has_clicks", CONFLICT, "The book has clicks already",
         "The rollups of a book can be changed only before its first click.";
+    Timeout = "timeout", REQUEST_TIMEOUT, "The request took too long to arrive",
+        "The body stopped coming for 30 seconds. Nothing of it was counted; send it again.";
     TooLarge = "too_large", PAYLOAD_TOO_LARGE, "The body is too large",
         "A body has at most 1 MiB, after decompression. Send the rest in another request.";
     TooManyClicks = "too_many_clicks", PAYLOAD_TOO_LARGE, "There are too many clicks",
@@ -191,6 +194,9 @@ impl Problem {
 
     /// A reading failed: nothing that a client did.
     fn database(error: &sqlx::Error) -> Self {
+        if retry::kind_of_database_error(error) == Kind::Permanent {
+            return Self::internal(error);
+        }
         tracing::warn!(error = %telemetry::chain(error), "the database could not be read");
         Self::unavailable(
             Code::Unavailable,

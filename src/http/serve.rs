@@ -41,7 +41,8 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
         .max_buf_size(BUFFER_BYTES);
     http.http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING_EVERY);
+        .keep_alive_interval(PING_EVERY)
+        .max_send_buf_size(BUFFER_BYTES);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -56,15 +57,19 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
                 continue;
             }
         };
-        let Ok(io) = timed(stream) else {
-            // It was gone before it was served.
-            continue;
-        };
         let service = TowerToHyperService::new(router.clone());
-        let connection = http.serve_connection(io, service).into_owned();
-        let connection = graceful.watch(connection);
+        let (http, watcher, stop) = (http.clone(), graceful.watcher(), stop.clone());
         connections.spawn(async move {
-            if let Err(error) = connection.await {
+            let begun = tokio::select! {
+                () = stop.cancelled() => return,
+                begun = begun(&stream) => begun,
+            };
+            let io = begun.and_then(|()| timed(stream));
+            let ended = match io {
+                Ok(io) => watcher.watch(http.serve_connection(io, service)).await,
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = ended {
                 tracing::debug!(error = %error, "a connection ended");
             }
         });
@@ -72,6 +77,15 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
     drop(listener);
     graceful.shutdown().await;
     while connections.join_next().await.is_some() {}
+}
+
+/// Waits until a client has said something: which protocol it speaks is told by its first bytes, and
+/// waiting for them has no end of its own.
+async fn begun(stream: &TcpStream) -> io::Result<()> {
+    match tokio::time::timeout(HEADER_TIMEOUT, stream.peek(&mut [0])).await {
+        Ok(peeked) => peeked.map(|_| ()),
+        Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)),
+    }
 }
 
 /// A socket on which a write that is blocked for long fails, so that a reader that never reads is

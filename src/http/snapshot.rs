@@ -45,7 +45,7 @@ pub(super) async fn snapshot(
     let known = auth.book(&state, &name, Scope::Read).await?;
     let since = time("since", query.since.as_deref())?;
     let streams = state.hub.streams_open(known.book.id);
-    let snapshot = state::snapshot(&state.pool, known.book.id, since, streams).await?;
+    let snapshot = state::snapshot(&state.long_reads, known.book.id, since, streams).await?;
     let snapshot = snapshot.ok_or_else(Problem::not_found)?;
     Ok(no_store(Json(snapshot).into_response()))
 }

@@ -20,6 +20,8 @@ use crate::telemetry;
 #[derive(Clone)]
 pub(crate) struct AppState {
     pub(crate) pool: PgPool,
+    /// For readings that may take long, so that they do not keep others from the database.
+    pub(crate) long_reads: PgPool,
     pub(crate) directory: Arc<Directory>,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) ended_tokens: Arc<EndedTokens>,

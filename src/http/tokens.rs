@@ -116,7 +116,11 @@ pub(super) async fn create(
         books,
         scopes: new.scopes,
         label: new.label,
-        expires_at: expires_at.flatten(),
+        // No token outlives the one that made it.
+        expires_at: match (expires_at.flatten(), auth.0.expires_at) {
+            (Some(asked), Some(own)) => Some(asked.min(own)),
+            (asked, own) => asked.or(own),
+        },
     };
     token::insert(&state.pool, &token, &secret, now).await?;
     let made = (StatusCode::CREATED, Json(body(token, Some(secret))));

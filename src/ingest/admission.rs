@@ -21,6 +21,7 @@ pub const MAX_CLICKS: usize = 10_000;
 const MAX_AGE_MS: i64 = 7 * 24 * 3_600_000;
 
 const MAX_NAME_BYTES: usize = 200;
+const MAX_DETAIL_CHARS: usize = 300;
 const MAX_REFERRER_BYTES: usize = 2048;
 
 /// How clicks stand in a body.
@@ -150,11 +151,13 @@ fn elements(form: Form, body: &[u8]) -> Result<Vec<&[u8]>, BodyError> {
 }
 
 fn reject(reason: &'static str, detail: impl Into<String>) -> Rejection {
+    // It may quote what was sent.
+    let detail: String = detail.into();
     Rejection {
         index: 0,
         id: None,
         reason,
-        detail: detail.into(),
+        detail: detail.chars().take(MAX_DETAIL_CHARS).collect(),
     }
 }
 
@@ -178,7 +181,9 @@ fn admit_one(
             reject("not_json", detail)
         }
     })?;
-    let id = sent.id.clone();
+    // No answer is longer for an id that is too long.
+    let id = sent.id.as_deref();
+    let id = id.map(|id| id.chars().take(ClickId::MAX_BYTES).collect());
     let named = |rejection| Rejection { id, ..rejection };
     checked(index, sent, circumstances).map_err(named)
 }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::commit::windows;
 use super::commit::{CommitError, Committed, Receipt, Refusal, Tally};
+use super::pulse::Pulse;
 use crate::book::hot::{self, LockedBook};
 use crate::book::{self, BookPatch, FieldError};
 use crate::engine::{self, Outcome, Progress, Reach, Watermark};
@@ -41,12 +42,13 @@ pub async fn carry_out(
     now: Timestamp,
     id: Uuid,
     command: &Command,
+    pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     let mut tx = conn.begin().await?;
     let locked = hot::lock(&mut tx, &[id], 1).await?.pop();
     let done = match locked {
         None => Err(refused(Refusal::NoSuchBook)),
-        Some(book) => apply(&mut tx, book, command, now).await?,
+        Some(book) => apply(&mut tx, book, command, now, pulse).await?,
     };
     let (mut book, done) = match done {
         Ok(done) => done,
@@ -87,14 +89,15 @@ async fn apply(
     mut book: LockedBook,
     command: &Command,
     now: Timestamp,
+    pulse: &Pulse,
 ) -> Result<Result<(LockedBook, Done), Committed>, CommitError> {
     let done = match command {
-        Command::Close if !book.closed => close(conn, &mut book, now).await?,
+        Command::Close if !book.closed => close(conn, &mut book, now, pulse).await?,
         Command::Reopen if book.closed => reopen(&mut book, now)?,
         Command::Close | Command::Reopen => return Ok(Err(unchanged(&book))),
         Command::Update(patch) => match update(&mut book, patch, now)? {
             Ok(done) => done,
-            Err(refusal) => return Ok(Err(refused(refusal))),
+            Err(nothing) => return Ok(Err(nothing)),
         },
     };
     Ok(Ok((book, done)))
@@ -104,6 +107,7 @@ async fn close(
     conn: &mut PgConnection,
     book: &mut LockedBook,
     now: Timestamp,
+    pulse: &Pulse,
 ) -> Result<Done, CommitError> {
     let plan = book::plan(&book.settings, &book.rollups)?;
     let everything = Reach {
@@ -111,6 +115,7 @@ async fn close(
         due: Watermark::END_OF_TIME,
     };
     let mut loaded = windows::load(conn, vec![(&*book, &plan, everything)]).await?;
+    pulse.beat();
     let unfired = loaded.remove(&book.id).unwrap_or_default();
     book.before_close = book.progress.watermark;
     book.closed = true;
@@ -134,7 +139,7 @@ async fn close(
             window: changed.window,
         })
         .collect();
-    windows::put(conn, &rows, now).await?;
+    windows::put(conn, &rows, now, pulse).await?;
     Ok(Done {
         kind: "closed",
         body: json!({}),
@@ -161,7 +166,7 @@ fn update(
     book: &mut LockedBook,
     patch: &BookPatch,
     now: Timestamp,
-) -> Result<Result<Done, Refusal>, CommitError> {
+) -> Result<Result<Done, Committed>, CommitError> {
     let settings = book.settings.clone().patched(patch.settings.clone());
     let rollups = patch.rollups.as_ref().unwrap_or(&book.rollups).clone();
     let mut errors: Vec<FieldError> = Vec::new();
@@ -173,10 +178,18 @@ fn update(
     }
     errors.extend(book::check_counting(&settings, &rollups));
     if !errors.is_empty() {
-        return Ok(Err(Refusal::Invalid(errors)));
+        return Ok(Err(refused(Refusal::Invalid(errors))));
     }
     if rollups != book.rollups && book.progress.newest_event_ms.is_some() {
-        return Ok(Err(Refusal::HasClicks));
+        return Ok(Err(refused(Refusal::HasClicks)));
+    }
+    let title_stays = patch
+        .title
+        .as_ref()
+        .is_none_or(|title| *title == book.title);
+    let origins_stay = patch.origins.as_ref().is_none_or(|o| *o == book.origins);
+    if title_stays && origins_stay && settings == book.settings && rollups == book.rollups {
+        return Ok(Err(unchanged(book)));
     }
     book.settings = settings;
     book.rollups = rollups;

@@ -8,34 +8,26 @@
 //! all the lane's books at once. A lone click on a quiet lane is committed at once.
 
 use std::collections::HashSet;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures_util::FutureExt;
-use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::command::{self, Command};
-use super::commit::{self, Batch, CommitError, Committed, Receipt, Refusal};
-use super::retry;
+use super::command::Command;
+use super::commit::{Batch, Receipt, Refusal};
+use super::committer::Committer;
 use crate::stream::hub::Hub;
 use crate::telemetry;
-use crate::time::Timestamp;
 
 /// Most clicks that one transaction takes, unless a single request has more.
 const MAX_CLICKS: usize = 10_000;
 
 /// Most books that one transaction takes.
 const MAX_BOOKS: usize = 256;
-
-/// How long a transaction may take, waiting for books that another process holds included: behind
-/// one that hangs, every request of the lane would.
-const LONGEST_COMMIT: Duration = Duration::from_secs(10);
 
 /// What a request wants done to its book.
 #[derive(Debug)]
@@ -83,12 +75,20 @@ pub struct LaneConfig {
     pub queue_clicks: usize,
 }
 
-struct Queued {
-    book: Uuid,
-    work: Work,
+/// A request that waits for its answer.
+pub(super) struct Queued {
+    pub(super) book: Uuid,
+    pub(super) work: Work,
     reply: oneshot::Sender<Result<Receipt, SubmitError>>,
     /// Gives the queue's room back when the request is answered.
     _room: OwnedSemaphorePermit,
+}
+
+impl Queued {
+    /// The caller may have gone away; what it sent has its fate all the same.
+    pub(super) fn answer(self, answer: Result<Receipt, SubmitError>) {
+        let _ = self.reply.send(answer);
+    }
 }
 
 /// The way in.
@@ -104,8 +104,9 @@ struct Lane {
 }
 
 impl Lanes {
-    /// Starts the lanes. They end, each after what it has queued, when this is dropped; `hurry`
-    /// cuts short what they wait for.
+    /// Starts the lanes. They end, each after what it has queued, when this is dropped. `hurry` ends
+    /// them at once: what is queued then, and cannot be committed without waiting, is told to come
+    /// back.
     #[must_use]
     pub fn start(
         config: &LaneConfig,
@@ -122,10 +123,8 @@ impl Lanes {
                 number: number.to_string(),
                 requests,
                 held_back: None,
-                database: database.clone(),
-                connection: None,
+                committer: Committer::new(database.clone(), Arc::clone(hub), hurry.clone()),
                 gather: config.gather,
-                hub: Arc::clone(hub),
                 hurry: hurry.clone(),
             };
             tasks.spawn(worker.run());
@@ -168,16 +167,14 @@ fn lane_of(book: Uuid, lanes: usize) -> usize {
     usize::try_from(low % lanes as u64).unwrap_or(0)
 }
 
-/// The task behind a lane. It owns its connection, so lanes never wait for one another.
+/// The task behind a lane.
 struct Worker {
     number: String,
     requests: mpsc::Receiver<Queued>,
     /// A request that did not fit into the last group.
     held_back: Option<Queued>,
-    database: PgConnectOptions,
-    connection: Option<PgConnection>,
+    committer: Committer,
     gather: Duration,
-    hub: Arc<Hub>,
     hurry: CancellationToken,
 }
 
@@ -201,7 +198,7 @@ impl Worker {
             let group = self.gather_group(first);
             last_commit_clicks = group.iter().map(|r| r.work.clicks()).sum();
             telemetry::queue_depth(&self.number, self.requests.len());
-            self.serve(group).await;
+            self.committer.serve(group).await;
         }
     }
 
@@ -240,114 +237,6 @@ impl Worker {
             group.push(next);
         }
         group
-    }
-
-    /// Commits a group and answers it. A group that cannot be committed is cut in two, until the
-    /// request that stands in the way is alone.
-    async fn serve(&mut self, group: Vec<Queued>) {
-        let mut groups = vec![group];
-        // Whether an earlier try may have been committed without our knowing it.
-        let mut again = false;
-        while let Some(mut group) = groups.pop() {
-            match self.commit_with_retries(&group, &mut again).await {
-                Ok(committed) => self.answer(group, committed),
-                Err(error) if retry::can_pass(&error) => {
-                    tracing::error!(error = %telemetry::chain(&error), requests = group.len(),
-                        "gave up on a transaction; its requests are told to come back");
-                    for request in group {
-                        let _ = request.reply.send(Err(SubmitError::Unavailable));
-                    }
-                }
-                Err(_) if group.len() > 1 => {
-                    let second = group.split_off(group.len() / 2);
-                    groups.extend([second, group]);
-                }
-                Err(error) => {
-                    tracing::error!(error = %telemetry::chain(&error), "a request cannot be committed");
-                    for request in group {
-                        let _ = request.reply.send(Err(SubmitError::Failed));
-                    }
-                }
-            }
-        }
-    }
-
-    async fn commit_with_retries(
-        &mut self,
-        group: &[Queued],
-        again: &mut bool,
-    ) -> Result<Committed, CommitError> {
-        let mut retries = 0;
-        loop {
-            let error = match self.try_commit(group, *again).await {
-                Ok(committed) => return Ok(committed),
-                Err(error) => error,
-            };
-            // Whatever state the connection is in, the next try begins with a new one.
-            self.connection = None;
-            let again_helps = retry::can_pass(&error) && !matches!(error, CommitError::GaveUp);
-            if !again_helps || retries == retry::RETRIES || self.hurry.is_cancelled() {
-                return Err(error);
-            }
-            *again = true;
-            retries += 1;
-            telemetry::retried();
-            tracing::warn!(error = %telemetry::chain(&error), retries, "a transaction failed; trying again");
-            tokio::select! {
-                () = tokio::time::sleep(retry::wait_before(retries)) => {}
-                () = self.hurry.cancelled() => return Err(error),
-            }
-        }
-    }
-
-    async fn try_commit(
-        &mut self,
-        group: &[Queued],
-        again: bool,
-    ) -> Result<Committed, CommitError> {
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            none => none.insert(crate::db::write_connection(&self.database).await?),
-        };
-        let now = Timestamp::now();
-        let started = Instant::now();
-        let work = async {
-            if let [
-                Queued {
-                    book,
-                    work: Work::Command(command),
-                    ..
-                },
-            ] = group
-            {
-                return command::carry_out(connection, now, *book, command).await;
-            }
-            let batches: Vec<(Uuid, &Batch)> = group
-                .iter()
-                .filter_map(|request| match &request.work {
-                    Work::Clicks(batch) => Some((request.book, batch)),
-                    Work::Command(_) => None,
-                })
-                .collect();
-            commit::commit(connection, now, &batches, again).await
-        };
-        // A panic in one transaction must not end the lane for everyone.
-        let work = AssertUnwindSafe(work).catch_unwind();
-        let committed = tokio::select! {
-            committed = work => committed.unwrap_or(Err(CommitError::Panicked))?,
-            () = tokio::time::sleep(LONGEST_COMMIT) => return Err(CommitError::GaveUp),
-            () = self.hurry.cancelled() => return Err(CommitError::GaveUp),
-        };
-        telemetry::committed(&committed.tally, started.elapsed());
-        Ok(committed)
-    }
-
-    fn answer(&self, group: Vec<Queued>, committed: Committed) {
-        self.hub.wake(&committed.woken);
-        for (request, reply) in group.into_iter().zip(committed.replies) {
-            // The caller may have gone away; what it sent is committed all the same.
-            let _ = request.reply.send(reply.map_err(SubmitError::from));
-        }
     }
 }
 

@@ -10,43 +10,69 @@ pub const RETRIES: u32 = 3;
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Whether a failure can pass by itself: a lost connection, a deadlock, a failover.
+/// What kind of failure it is, and so what helps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The database does not answer: nothing else would fare better.
+    Unreachable,
+    /// A deadlock, a failover: the same again.
+    Passing,
+    /// Another transaction holds a book's row for long: the other books first.
+    RowHeld,
+    /// A statement took too long, or there is no more time: the books apart, if anything.
+    GaveUp,
+    /// Trying again does not help.
+    Permanent,
+}
+
+/// What kind of failure it is.
 #[must_use]
-pub fn can_pass(error: &CommitError) -> bool {
+pub fn kind(error: &CommitError) -> Kind {
     match error {
-        CommitError::Database(error) => database_can_pass(error),
-        CommitError::GaveUp => true,
+        CommitError::Database(error) => kind_of_database_error(error),
+        CommitError::GaveUp => Kind::GaveUp,
         CommitError::State(_)
         | CommitError::Plan(_)
         | CommitError::Frame(_)
-        | CommitError::Panicked => false,
+        | CommitError::Panicked => Kind::Permanent,
     }
 }
 
-fn database_can_pass(error: &sqlx::Error) -> bool {
+/// What kind of failure of the database it is.
+#[must_use]
+pub fn kind_of_database_error(error: &sqlx::Error) -> Kind {
     match error {
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
         | sqlx::Error::Protocol(_)
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
-        | sqlx::Error::WorkerCrashed => true,
-        sqlx::Error::Database(error) => error.code().is_some_and(|code| state_can_pass(&code)),
-        _ => false,
+        | sqlx::Error::WorkerCrashed => Kind::Unreachable,
+        sqlx::Error::Database(error) => {
+            let code = error.code();
+            code.map_or(Kind::Permanent, |code| kind_of_state(&code))
+        }
+        _ => Kind::Permanent,
     }
 }
 
-/// Whether an SQLSTATE (PostgreSQL documentation, appendix A) names something that passes.
-fn state_can_pass(code: &str) -> bool {
+/// What kind of failure an SQLSTATE names (`PostgreSQL` documentation, appendix A).
+fn kind_of_state(code: &str) -> Kind {
     match code {
-        // Serialization failure, deadlock, lock not available; read-only transaction: a primary
-        // that has just become a standby.
-        "40001" | "40P01" | "55P03" | "25006" => true,
-        // Connection exceptions; insufficient resources (too many connections, disk full, out of
-        // memory); operator intervention (shutdown, starting up, cancelled).
-        _ => ["08", "53", "57"]
+        // Lock not available: `lock_timeout` has passed.
+        "55P03" => Kind::RowHeld,
+        // Serialization failure, deadlock; read-only transaction: a primary that has just become a
+        // standby.
+        "40001" | "40P01" | "25006" => Kind::Passing,
+        // Connection exceptions; operator intervention (shutdown, starting up, cancelled);
+        // insufficient resources (too many connections, disk full, out of memory).
+        _ if ["08", "57", "53"]
             .iter()
-            .any(|class| code.starts_with(class)),
+            .any(|class| code.starts_with(class)) =>
+        {
+            Kind::Unreachable
+        }
+        _ => Kind::Permanent,
     }
 }
 
@@ -74,13 +100,15 @@ mod tests {
 
     #[test]
     fn what_passes_and_what_does_not() {
-        for code in [
-            "40001", "40P01", "55P03", "57P01", "57P03", "08006", "53300", "25006",
-        ] {
-            assert!(state_can_pass(code), "{code}");
+        for code in ["57P01", "57P03", "08006", "53300"] {
+            assert_eq!(kind_of_state(code), Kind::Unreachable, "{code}");
+        }
+        for code in ["40001", "40P01", "25006"] {
+            assert_eq!(kind_of_state(code), Kind::Passing, "{code}");
         }
         for code in ["23505", "22021", "42601", "22003"] {
-            assert!(!state_can_pass(code), "{code}");
+            assert_eq!(kind_of_state(code), Kind::Permanent, "{code}");
         }
+        assert_eq!(kind_of_state("55P03"), Kind::RowHeld);
     }
 }

@@ -149,10 +149,11 @@ impl Feed {
                 Page::Older => {}
                 page => return Ok(page),
             }
-            let (after, full) = {
+            let (after, room) = {
                 let ring = self.ring();
-                (ring.after(), ring.is_full())
+                (ring.after(), ring.room())
             };
+            let full = room == 0;
             let span = Span {
                 book: self.book,
                 after: cursor,
@@ -161,7 +162,7 @@ impl Feed {
             let block = if full {
                 span.oldest_first(pool, most).await?
             } else {
-                span.newest_first(pool).await?
+                span.newest_first(pool, room).await?
             };
             let Some((oldest, frames)) = block else {
                 // The book is gone; the next reading of its row says so.
@@ -198,8 +199,9 @@ struct Span {
 type Block = Option<(i64, Vec<Encoded>)>;
 
 impl Span {
-    /// The newest frames up to the end of the span, wherever it begins, newest first.
-    async fn newest_first(&self, pool: &PgPool) -> Result<Block, sqlx::Error> {
+    /// The newest frames up to the end of the span, wherever it begins, about `most` bytes of them,
+    /// newest first.
+    async fn newest_first(&self, pool: &PgPool, most: usize) -> Result<Block, sqlx::Error> {
         let rows = sqlx::query_as!(
             Row,
             r#"SELECT b.oldest, f.position AS "position?", f.event AS "event?", f.data AS "data?"
@@ -218,7 +220,7 @@ impl Span {
             self.book,
             self.upto,
             PAGE_FRAMES,
-            PAGE_BYTES,
+            PAGE_BYTES.min(i64::try_from(most).unwrap_or(i64::MAX)),
         )
         .fetch_all(pool)
         .await?;

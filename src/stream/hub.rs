@@ -26,13 +26,19 @@ use crate::telemetry;
 /// How often the hub looks for what nobody told it.
 const POLL: Duration = Duration::from_secs(1);
 
-/// How long a reader waits for the row of its book.
+/// How long a reader waits for the row of its book, and the hub for the database: behind a reading
+/// that never returns, every stream would stand still.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Most books that one statement reads; the others come next.
+const BOOKS_AT_ONCE: usize = 64;
 
 /// One for each process.
 #[derive(Debug)]
 pub struct Hub {
     pub(super) pool: PgPool,
+    /// For snapshots.
+    long_reads: PgPool,
     /// Tells this process's announcements from those of others.
     pub(super) process: Uuid,
     feeds: Mutex<HashMap<Uuid, Arc<Feed>>>,
@@ -49,9 +55,10 @@ pub struct Unreadable;
 impl Hub {
     /// A hub that nobody watches yet; [`Hub::run`] must run beside it.
     #[must_use]
-    pub fn new(pool: PgPool) -> Self {
+    pub fn new(pool: PgPool, long_reads: PgPool) -> Self {
         Self {
             pool,
+            long_reads,
             process: Uuid::new_v4(),
             feeds: Mutex::default(),
             dirty: Mutex::default(),
@@ -126,13 +133,16 @@ impl Hub {
         let mut poll = tokio::time::interval(POLL);
         poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            let news = async {
+                tokio::select! {
+                    () = self.bell.notified() => {}
+                    _ = poll.tick() => patiently(self.look_around()).await?,
+                }
+                self.refresh().await
+            };
             let read = tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.bell.notified() => self.refresh().await,
-                _ = poll.tick() => match self.look_around().await {
-                    Ok(()) => self.refresh().await,
-                    failed => failed,
-                },
+                read = news => read,
             };
             if let Err(error) = read {
                 tracing::warn!(error = %telemetry::chain(&error), "the streams' books could not be read");
@@ -170,7 +180,7 @@ impl Hub {
 
     /// Reads what is new of the books that were marked, all in one statement.
     async fn refresh(&self) -> Result<(), sqlx::Error> {
-        let dirty = std::mem::take(&mut *lock(&self.dirty));
+        let dirty = self.take_marked();
         let (feeds, watched) = {
             let watched = lock(&self.feeds);
             let feeds = dirty.iter().filter_map(|id| watched.get(id).cloned());
@@ -183,7 +193,7 @@ impl Hub {
         let after: Vec<i64> = feeds.iter().map(|f| f.upto()).collect();
         // Before the statement: what was woken by now, it sees.
         let as_of: Vec<u64> = feeds.iter().map(|f| f.wakes()).collect();
-        let rows = news::read(&self.pool, &ids, &after).await;
+        let rows = patiently(news::read(&self.pool, &ids, &after)).await;
         let rows = rows.inspect_err(|_| self.mark_quietly(&ids))?;
         let mut rows = rows.into_iter().peekable();
         for ((place, feed), as_of) in (1_i64..).zip(&feeds).zip(as_of) {
@@ -201,10 +211,31 @@ impl Hub {
         Ok(())
     }
 
+    /// Some of the books that are marked; the bell rings for the rest.
+    fn take_marked(&self) -> Vec<Uuid> {
+        let mut dirty = lock(&self.dirty);
+        let some: Vec<Uuid> = dirty.iter().take(BOOKS_AT_ONCE).copied().collect();
+        for book in &some {
+            dirty.remove(book);
+        }
+        if !dirty.is_empty() {
+            self.bell.notify_one();
+        }
+        some
+    }
+
     /// Keeps books marked after a failed reading, without ringing: the next poll tries again.
     fn mark_quietly(&self, books: &[Uuid]) {
         lock(&self.dirty).extend(books);
     }
+}
+
+/// A reading, as long as there is patience for it.
+async fn patiently<T>(
+    reading: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    let timed = tokio::time::timeout(PATIENCE, reading).await;
+    timed.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -275,8 +306,8 @@ impl Watch {
         }
     }
 
-    pub(super) fn pool(&self) -> &PgPool {
-        &self.hub.pool
+    pub(super) fn long_reads(&self) -> &PgPool {
+        &self.hub.long_reads
     }
 
     pub(super) fn streams_open(&self) -> usize {

@@ -89,9 +89,9 @@ impl Ring {
         self.upto
     }
 
-    /// Whether older frames would soon push newer ones out.
-    pub(super) fn is_full(&self) -> bool {
-        self.bytes >= self.limit / 2
+    /// How many bytes of older frames fit: half of what it may hold is kept for newer ones.
+    pub(super) fn room(&self) -> usize {
+        (self.limit / 2).saturating_sub(self.bytes)
     }
 
     /// Takes in frames that were read after [`Ring::upto`] together with the bounds of the buffer;

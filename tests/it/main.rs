@@ -23,6 +23,7 @@ mod commit_order;
 mod concurrency;
 mod counts;
 mod embedded;
+mod held_row;
 mod openapi;
 mod outage;
 mod processes;

@@ -4,8 +4,8 @@
 //! click id counts once; positions are minted under the row's lock, so their order is commit order;
 //! the number of statements grows neither with clicks nor with books.
 //!
-//! **Called by** [`super::lane`] alone, which is the top of the write path: it retries, and it
-//! answers only after the commit.
+//! **Called by** `committer` alone, the top of the write path: it retries, and it answers only after
+//! the commit.
 
 pub mod clicks;
 pub mod windows;
@@ -15,6 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
+use super::pulse::Pulse;
 use crate::book::hot::{self, LockedBook};
 use crate::book::{self, PlanError, Totals};
 use crate::click::Click;
@@ -105,7 +106,7 @@ pub enum CommitError {
     /// A frame cannot be written.
     #[error("a frame cannot be written as JSON")]
     Frame(#[from] serde_json::Error),
-    /// It took too long, or the process is shutting down. Whether it was committed is not known.
+    /// A statement took too long, or the process is shutting down. Whether it was committed is not known.
     #[error("the transaction was given up")]
     GaveUp,
     /// A mistake in this program.
@@ -147,29 +148,35 @@ pub async fn commit(
     now: Timestamp,
     requests: &[(Uuid, &Batch)],
     again: bool,
+    pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     let mut tx = conn.begin().await?;
     let locked = lock(&mut tx, requests).await?;
+    pulse.beat();
     let mut ledgers = open_ledgers(locked, requests)?;
     let known = clicks::known(&mut tx, looked_for(&ledgers, again)).await?;
+    pulse.beat();
     for ledger in ledgers.values_mut() {
         ledger.sort_out_duplicates(known.get(&ledger.book.id));
     }
 
     let mut loaded = windows::load(&mut tx, reaches(&ledgers)).await?;
 
+    pulse.beat();
     let mut written = Written::default();
     for ledger in ledgers.values_mut() {
         let windows = loaded.remove(&ledger.book.id).unwrap_or_default();
         ledger.count(windows, now, &mut written)?;
     }
     clicks::insert(&mut tx, &written.clicks).await?;
-    windows::put(&mut tx, &written.windows, now).await?;
+    pulse.beat();
+    windows::put(&mut tx, &written.windows, now, pulse).await?;
     frame::insert(&mut tx, &written.frames).await?;
     let mut books: Vec<&mut LockedBook> = ledgers.values_mut().map(|l| &mut l.book).collect();
     let pruned = frame::prune(&mut tx, &mut books).await?;
     let books: Vec<&LockedBook> = books.into_iter().map(|b| &*b).collect();
     hot::advance(&mut tx, &books).await?;
+    pulse.beat();
     tx.commit().await?;
 
     let mut tally = Tally {

@@ -10,6 +10,7 @@ use super::CommitError;
 use crate::book::hot::LockedBook;
 use crate::engine::aggregate::State;
 use crate::engine::{Plan, Reach, Window, WindowKey, Windows};
+use crate::ingest::pulse::Pulse;
 use crate::time::Timestamp;
 
 /// A window as it is stored.
@@ -128,6 +129,9 @@ pub async fn load<'a, 'b>(
     Ok(loaded)
 }
 
+/// Most rows that one statement puts: a book may have very many windows to fire at once.
+const PUT_ROWS: usize = 10_000;
+
 /// Puts windows by value: what is there is replaced.
 ///
 /// # Errors
@@ -136,10 +140,20 @@ pub async fn put(
     conn: &mut PgConnection,
     rows: &[Row<'_>],
     now: Timestamp,
+    pulse: &Pulse,
 ) -> Result<(), sqlx::Error> {
-    if rows.is_empty() {
-        return Ok(());
+    for rows in rows.chunks(PUT_ROWS) {
+        put_some(conn, rows, now).await?;
+        pulse.beat();
     }
+    Ok(())
+}
+
+async fn put_some(
+    conn: &mut PgConnection,
+    rows: &[Row<'_>],
+    now: Timestamp,
+) -> Result<(), sqlx::Error> {
     let books: Vec<Uuid> = rows.iter().map(|r| r.book).collect();
     let generations: Vec<i32> = rows.iter().map(|r| r.generation).collect();
     let rollups: Vec<i16> = rows.iter().map(|r| stored_rollup(r.key.rollup)).collect();
