@@ -212,3 +212,21 @@ async fn each_change_grows_the_revision_and_mints_a_status_frame() {
     let said = (&frame.data["status"], &frame.data["reason"]);
     assert_eq!(said, (&json!("live"), &json!("settings")));
 }
+
+#[tokio::test]
+async fn a_change_that_changes_nothing_mints_no_frame() {
+    let (_database, server) = start().await;
+    let api = server.api();
+    let fields = json!({"title": "T", "settings": {"delay_ms": 1000}});
+    api.book("b", fields.clone()).await;
+    for _ in 0..3 {
+        let same = api.put("/v1/books/b", &fields).await.expect(200);
+        assert_eq!(
+            (&same["position"], &same["revision"]),
+            (&json!(0), &json!(0))
+        );
+    }
+    let other = json!({"settings": {"delay_ms": 1001}});
+    let changed = api.patch("/v1/books/b", &other).await.expect(200);
+    assert_eq!(changed["position"], 1);
+}

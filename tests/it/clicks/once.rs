@@ -200,3 +200,25 @@ async fn seven_concurrent_posts_of_the_same_clicks_count_once() {
         (&json!(700), &json!(100))
     );
 }
+
+#[tokio::test]
+async fn exceptions_name_a_click_as_its_sender_does() {
+    let (_database, server) = start().await;
+    let api = server.api();
+    api.plain_book("b", 1000, 0).await;
+    let ids = [
+        "d41d8cd98f00b204e9800998ecf8427e",
+        "D41D8CD9-8F00-B204-E980-0998ECF8427E",
+        "order 7/α",
+    ];
+    let clicks: Vec<Value> = ids
+        .iter()
+        .map(|id| json!({"id": id, "page": "/a", "at": 1}))
+        .collect();
+    let first = api.clicks("b", json!(clicks)).await;
+    assert_eq!(first["on_time"], 3, "a checksum is no UUID: {first}");
+    let again = api.clicks("b", json!(clicks)).await;
+    let named = again["exceptions"].as_array().unwrap().iter();
+    let named: Vec<&str> = named.map(|e| e["id"].as_str().unwrap()).collect();
+    assert_eq!(named, ids);
+}
