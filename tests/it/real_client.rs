@@ -1,4 +1,4 @@
-//! A client that others wrote, on a bad line: it comes back by itself with its last id, and what it
+//! A client that others wrote follows a real log on a bad line: it comes back by itself with its last id, and what it
 //! dispatches is whole, in order, and everything.
 //!
 //! Each client of `eventsource-client` reconnects through a proxy that breaks its connections after
@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::harness::steps::Known;
 use crate::harness::{self, Api};
+use crate::real_log;
 
 /// Beside one another, for the server tells each to wait a second or more before it comes back.
 const CLIENTS: usize = 10;
@@ -147,8 +148,8 @@ async fn a_client_of_others_on_a_bad_line_ends_up_with_the_counts() {
     let api = server.api();
     let fields = json!({
         "rollups": [{"name": "pages", "group_by": "page", "aggregate": "count",
-                     "window": {"kind": "tumbling", "size_ms": 10_000}}],
-        "settings": {"delay_ms": 0, "lateness_ms": 3_600_000, "max_future_ms": null,
+                     "window": {"kind": "tumbling", "size_ms": 3_600_000}}],
+        "settings": {"delay_ms": 0, "lateness_ms": 86_400_000, "max_future_ms": null,
                      "buffer_frames": 65_536},
     });
     api.book("b", fields).await;
@@ -168,17 +169,28 @@ async fn a_client_of_others_on_a_bad_line_ends_up_with_the_counts() {
 
     let all_cut = AtomicBool::new(false);
     let writer = async {
-        let mut clicks = 0_u64;
-        let mut position = 0;
-        while !all_cut.load(Ordering::SeqCst) {
-            // Event time goes on, so windows fire, and now and then a click is late.
-            let at = clicks * 20 + 20_000 - if clicks.is_multiple_of(7) { 15_000 } else { 0 };
-            let page = format!("/p{}", clicks % 50);
-            let answer = api.clicks("b", json!({"page": page, "at": at})).await;
-            position = answer["position"].as_i64().unwrap();
-            clicks += 1;
+        // A real log, in small batches as long as lines are cut, the rest of it in large ones.
+        let log = real_log::clicks();
+        let mut rest = &log[..];
+        while !rest.is_empty() || !all_cut.load(Ordering::SeqCst) {
+            if rest.is_empty() {
+                // The cuts want bytes, so somebody reads on.
+                api.clicks("b", json!({"page": "/", "at": "2015-05-20T21:05:59Z"}))
+                    .await;
+                continue;
+            }
+            let few = if all_cut.load(Ordering::SeqCst) {
+                500
+            } else {
+                2
+            };
+            let (now, later) = rest.split_at(few.min(rest.len()));
+            rest = later;
+            real_log::post(&api, "b", now, few).await;
         }
-        position
+        let book = api.get("/v1/books/b").await.expect(200);
+        assert!(book["totals"]["received"].as_u64().unwrap() >= 10_000);
+        book["position"].as_i64().unwrap()
     };
     let cuts = async {
         harness::until("every line was cut often enough", || async {
