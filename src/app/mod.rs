@@ -62,6 +62,9 @@ pub enum AppError {
     /// Metrics cannot be collected.
     #[error("metrics cannot be collected")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    /// A mistake in this program; the log says more.
+    #[error("a task that must run has ended")]
+    TaskEnded,
     /// The embedded Postgres ended while it was needed.
     #[error("the embedded Postgres ended by itself ({0}); its log is in the data folder")]
     PostgresEnded(String),
@@ -147,6 +150,7 @@ pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
 
     let ended = tokio::select! {
         () = asked_to_end(&mut signals) => Ok(()),
+        () = service.failed() => Err(AppError::TaskEnded),
         status = embedded_end(&mut database.embedded) => Err(AppError::PostgresEnded(status)),
     };
     tracing::info!("shutting down");

@@ -5,9 +5,11 @@
 //! answered, or when there is no more time: lanes stop waiting, and end after what they have
 //! queued. `stop` ends what only serves streams.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
 use sqlx::PgPool;
@@ -40,10 +42,39 @@ const LAST_STEPS: Duration = Duration::from_secs(1);
 pub(super) struct Service {
     pools: [PgPool; 2],
     serving: JoinHandle<()>,
-    tasks: TaskTracker,
+    vital: Vital,
     drain: CancellationToken,
     hurry: CancellationToken,
+}
+
+/// The tasks without which the process is of no use: a stopped one ends the process, so that
+/// whoever looks after it starts it anew, rather than have it look well and do nothing.
+struct Vital {
+    tasks: TaskTracker,
     stop: CancellationToken,
+    failed: CancellationToken,
+}
+
+impl Vital {
+    fn new() -> Self {
+        Self {
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            failed: CancellationToken::new(),
+        }
+    }
+
+    /// Runs `task`, which ends when `stop` is cancelled and not before.
+    fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let (stop, failed) = (self.stop.clone(), self.failed.clone());
+        self.tasks.spawn(async move {
+            let ended = AssertUnwindSafe(task).catch_unwind().await;
+            if ended.is_err() || !stop.is_cancelled() {
+                tracing::error!(task = name, "a task that must run has ended");
+                failed.cancel();
+            }
+        });
+    }
 }
 
 impl Service {
@@ -55,20 +86,19 @@ impl Service {
         metrics: PrometheusHandle,
         (listener, metrics_listener): (TcpListener, Option<TcpListener>),
     ) -> Self {
-        let tasks = TaskTracker::new();
-        let (drain, hurry, stop) = Default::default();
-        let hub = start_streams((&pool, &long_reads), database, &tasks, &stop);
+        let vital = Vital::new();
+        let (drain, hurry): (CancellationToken, CancellationToken) = Default::default();
+        let hub = start_streams((&pool, &long_reads), database, &vital);
         let ended_tokens = Arc::new(EndedTokens::default());
-        tasks.spawn(Arc::clone(&ended_tokens).run(pool.clone(), CancellationToken::clone(&stop)));
+        let looking = Arc::clone(&ended_tokens).run(pool.clone(), vital.stop.clone());
+        vital.spawn("ended tokens", looking);
         let stalls = Arc::new(Stalls::default());
-        tasks.spawn(Arc::clone(&stalls).run(stop.clone()));
+        vital.spawn("stalls", Arc::clone(&stalls).run(vital.stop.clone()));
         let purge = Arc::new(Notify::new());
-        tasks.spawn(purge_deleted(
-            pool.clone(),
-            Arc::clone(&purge),
-            stop.clone(),
-        ));
-        let lanes = Lanes::start(&lane_config(config), database, &hub, &tasks, &hurry);
+        let purging = purge_deleted(pool.clone(), Arc::clone(&purge), vital.stop.clone());
+        vital.spawn("purge", purging);
+        let lane_config = lane_config(config);
+        let lanes = Lanes::start(&lane_config, database, &hub, &vital.tasks, &hurry);
         let state = AppState {
             directory: Arc::new(Directory::new(pool.clone())),
             tokens: Arc::new(Tokens::new(pool.clone(), config.admin_token.as_deref())),
@@ -84,17 +114,22 @@ impl Service {
         };
         if let Some(metrics_listener) = metrics_listener {
             let router = metrics_router(state.clone());
-            tasks.spawn(serve(metrics_listener, router, stop.clone()));
+            let serving = serve(metrics_listener, router, vital.stop.clone());
+            vital.spawn("metrics", serving);
         }
         let serving = tokio::spawn(serve(listener, router(state), drain.clone()));
         Self {
             pools: [pool, long_reads],
             serving,
-            tasks,
+            vital,
             drain,
             hurry,
-            stop,
         }
+    }
+
+    /// Returns when a task has ended without which the process is of no use.
+    pub(super) async fn failed(&self) {
+        self.vital.failed.cancelled().await;
     }
 
     /// Stops listening, finishes what was received, and ends within `grace`.
@@ -116,12 +151,10 @@ impl Service {
                 self.serving.abort();
             }
         }
-        self.stop.cancel();
-        self.tasks.close();
-        if timeout_at(deadline - last / 4, self.tasks.wait())
-            .await
-            .is_err()
-        {
+        let Vital { tasks, stop, .. } = self.vital;
+        stop.cancel();
+        tasks.close();
+        if timeout_at(deadline - last / 4, tasks.wait()).await.is_err() {
             tracing::warn!("tasks were still running at the end of the grace time");
         }
         // A connection that is still in use must not hold the process up.
@@ -136,14 +169,14 @@ impl Service {
 fn start_streams(
     (pool, long_reads): (&PgPool, &PgPool),
     database: &PgConnectOptions,
-    tasks: &TaskTracker,
-    stop: &CancellationToken,
+    vital: &Vital,
 ) -> Arc<Hub> {
+    let stop = || vital.stop.clone();
     let hub = Arc::new(Hub::new(pool.clone(), long_reads.clone()));
-    tasks.spawn(Arc::clone(&hub).run(stop.clone()));
-    let announcing = announce::announce(Arc::clone(&hub), database.clone(), stop.clone());
-    tasks.spawn(announcing);
-    tasks.spawn(announce::listen(Arc::clone(&hub), stop.clone()));
+    vital.spawn("hub", Arc::clone(&hub).run(stop()));
+    let announcing = announce::announce(Arc::clone(&hub), database.clone(), stop());
+    vital.spawn("announcing", announcing);
+    vital.spawn("listening", announce::listen(Arc::clone(&hub), stop()));
     hub
 }
 
