@@ -2,6 +2,9 @@
 
 .PHONY: run test lint openapi sqlx
 
+# The pages are for those who work on the code, so they show and name what is private.
+DOCFLAGS = -D warnings -A rustdoc::private-intra-doc-links
+
 run:
 	cargo run --release
 
@@ -12,7 +15,7 @@ test:
 	cargo fmt --check
 	SQLX_OFFLINE=true cargo clippy --all-targets -- -D warnings
 	SQLX_OFFLINE=true tests/with-postgres.sh cargo nextest run
-	SQLX_OFFLINE=true RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items --quiet
+	SQLX_OFFLINE=true RUSTDOCFLAGS="$(DOCFLAGS)" cargo doc --no-deps --document-private-items --quiet
 	tests/with-postgres.sh bash tests/sqlx-is-current.sh
 
 lint:

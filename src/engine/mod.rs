@@ -8,7 +8,7 @@
 //! an [`Outcome`] comes out. The same functions count the live stream, a replay and a batch.
 //!
 //! **Called by** `ingest::commit`, in two steps, since windows live in Postgres: [`reach`] says
-//! which windows a batch needs, the caller loads them, [`apply`] folds the clicks into them.
+//! which windows a batch needs, the caller loads them, [`apply()`] folds the clicks into them.
 //!
 //! Where a new kind of window goes: [`window`]. A new aggregate: a file beside
 //! [`aggregate::count`] and a line in [`aggregate`].
