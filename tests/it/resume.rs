@@ -10,8 +10,8 @@ use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::harness::steps::{pages, without_waiting_for_the_disk};
-use crate::harness::{Api, Database, Server};
+use crate::harness::Api;
+use crate::harness::steps::{buffered_book, pages};
 
 const BUFFER: i64 = 256;
 
@@ -119,17 +119,7 @@ async fn too_old(api: Api, written: Arc<Written>, moment: i64, cursor: i64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_connects_beside_a_busy_writer_miss_nothing_and_see_nothing_twice() {
-    let database = Database::create().await;
-    without_waiting_for_the_disk(&database).await;
-    let server = Server::start(&database).await;
-    let api = server.api();
-    let fields = json!({
-        "rollups": [{"name": "pages", "group_by": "page", "aggregate": "count",
-                     "window": {"kind": "tumbling", "size_ms": 3_600_000}}],
-        "settings": {"delay_ms": 0, "lateness_ms": 0, "max_future_ms": null,
-                     "buffer_frames": BUFFER},
-    });
-    api.book("b", fields).await;
+    let (_database, _server, api) = buffered_book(BUFFER).await;
     let written = Arc::new(Written {
         positions: watch::Sender::new(Vec::new()),
         stop: AtomicBool::new(false),

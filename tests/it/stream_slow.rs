@@ -6,30 +6,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::raw::Raw;
-use crate::harness::steps::{streams_open, without_waiting_for_the_disk};
-use crate::harness::{Api, Database, Server, until};
+use crate::harness::steps::{buffered_book as start, streams_open};
+use crate::harness::{Api, Server, until};
 
 const EVENTS: &str = "/v1/books/b/events";
 const MEGABYTE: i64 = 1024 * 1024;
 
 /// Of a frame that [`big_frames`] makes, about.
 const BIG: i64 = 240_000;
-
-/// A server, and a book on it whose buffer holds so many frames.
-async fn start(buffer_frames: i64) -> (Database, Server, Api) {
-    let database = Database::create().await;
-    without_waiting_for_the_disk(&database).await;
-    let server = Server::start(&database).await;
-    let api = server.api();
-    let fields = json!({
-        "rollups": [{"name": "pages", "group_by": "page", "aggregate": "count",
-                     "window": {"kind": "tumbling", "size_ms": 3_600_000}}],
-        "settings": {"delay_ms": 0, "lateness_ms": 0, "max_future_ms": null,
-                     "canonical_pages": false, "buffer_frames": buffer_frames},
-    });
-    api.book("b", fields).await;
-    (database, server, api)
-}
 
 /// Posts clicks that make `frames` frames of about [`BIG`] bytes; gives the last position.
 async fn big_frames(api: &Api, frames: i64) -> i64 {

@@ -12,12 +12,13 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use pagetide::db::embedded::{BinarySearch, Embedded, EmbeddedError};
 use sqlx::{ConnectOptions, Connection, Executor, PgConnection};
 use uuid::Uuid;
+
+use crate::harness;
 
 /// A folder that is gone after the test.
 pub(super) struct Scratch(pub(super) PathBuf);
@@ -91,11 +92,7 @@ pub(super) async fn read_note(server: &Embedded) -> String {
 }
 
 pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !condition().await {
-        assert!(Instant::now() < deadline, "never came true: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    harness::until(what, async || condition().await.then_some(())).await;
 }
 
 pub(super) fn signal(signal: &str, pid: u32) -> bool {

@@ -9,7 +9,6 @@ pub(crate) mod server;
 pub(crate) mod sse;
 pub(crate) mod steps;
 
-use std::future::Future;
 use std::time::{Duration, Instant};
 
 pub(crate) use api::{Answer, Api};
@@ -27,10 +26,7 @@ pub(crate) async fn start() -> (Database, Server) {
 }
 
 /// Asks again and again, until the answer is there.
-pub(crate) async fn until<T, F>(what: &str, mut ask: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
+pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(answer) = ask().await {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 
 use super::sse::Event;
-use super::{Api, Database};
+use super::{Api, Database, Server};
 
 /// Posts clicks one by one, each a commit and a frame of its own, and gives the last position.
 pub(crate) async fn single_clicks(api: &Api, book: &str, clicks: usize) -> i64 {
@@ -49,7 +49,7 @@ pub(crate) async fn frame_by_hand(database: &Database, event: &str, more: &str) 
 
 /// Lets commits of servers that are started from now on not wait for the disk: what a test shows of
 /// order and loss is the same, and it shows it at a rate that is worth showing.
-pub(crate) async fn without_waiting_for_the_disk(database: &Database) {
+async fn without_waiting_for_the_disk(database: &Database) {
     let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off',
                                           current_database()); END $$";
     execute(database, sql).await;
@@ -141,4 +141,20 @@ pub(crate) fn pages(events: &[Event]) -> Vec<String> {
         }
     }
     pages
+}
+
+/// A server that does not wait for the disk, and a book `b` on it whose buffer holds so many frames.
+pub(crate) async fn buffered_book(buffer_frames: i64) -> (Database, Server, Api) {
+    let database = Database::create().await;
+    without_waiting_for_the_disk(&database).await;
+    let server = Server::start(&database).await;
+    let api = server.api();
+    let fields = json!({
+        "rollups": [{"name": "pages", "group_by": "page", "aggregate": "count",
+                     "window": {"kind": "tumbling", "size_ms": 3_600_000}}],
+        "settings": {"delay_ms": 0, "lateness_ms": 0, "max_future_ms": null,
+                     "canonical_pages": false, "buffer_frames": buffer_frames},
+    });
+    api.book("b", fields).await;
+    (database, server, api)
 }
