@@ -2,7 +2,8 @@
 //!
 //! **Promises.** Clicks, windows, frames, prune and watermark commit together or not at all; a
 //! click id counts once; positions are minted under the row's lock, so their order is commit order;
-//! the number of statements grows neither with clicks nor with books.
+//! the number of statements grows neither with clicks nor with books (windows are put ten thousand
+//! at a time).
 //!
 //! **Called by** `committer` alone, the top of the write path: it retries, and it answers only after
 //! the commit.
