@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::book::Book;
 use crate::engine::aggregate::{State, StateError, Value};
-use crate::rollup::{Rollup, WindowSpec};
+use crate::rollup::Rollup;
 use crate::stream::state::WindowState;
 use crate::time::Timestamp;
 
@@ -22,7 +22,6 @@ pub struct Count {
     /// The group.
     pub group: String,
     /// What was counted.
-    #[schema(value_type = i64)]
     pub value: Value,
     /// How far the window has come.
     pub state: WindowState,
@@ -97,7 +96,7 @@ pub async fn page(
     after: &After,
     limit: i64,
 ) -> Result<Vec<Count>, CountsError> {
-    let WindowSpec::Tumbling { size_ms } = rollup.window;
+    let size_ms = rollup.window.span_ms();
     let from = filter.from.map_or(i64::MIN, Timestamp::millis);
     let rows = sqlx::query!(
         "SELECT start_ms, end_ms, group_key, fired, state

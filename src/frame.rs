@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::book::Totals;
 use crate::book::hot::LockedBook;
 use crate::engine::aggregate::Value;
-use crate::engine::{Changed, Pane};
+use crate::engine::{Bounds, Changed, Pane};
 use crate::rollup::Rollup;
 use crate::time::Timestamp;
 
@@ -88,8 +88,28 @@ struct PaneBody<'a> {
     end: Timestamp,
     pane: &'static str,
     values: BTreeMap<&'a str, Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    replaces: Vec<Replaced<'a>>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     truncated: bool,
+}
+
+/// A session that went into another.
+#[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Replaced<'a> {
+    start: Timestamp,
+    end: Timestamp,
+    group: &'a str,
+}
+
+impl<'a> Replaced<'a> {
+    fn of(changed: &'a Changed<'_>, bounds: Bounds) -> Self {
+        Self {
+            start: Timestamp::saturating_from_millis(bounds.start_ms),
+            end: Timestamp::saturating_from_millis(bounds.end_ms),
+            group: &changed.key.group,
+        }
+    }
 }
 
 /// Mints the frames that tell of a commit's changes: one, or several where one would pass
@@ -170,6 +190,11 @@ fn pane_json(
     truncated: bool,
 ) -> Result<Box<RawValue>, serde_json::Error> {
     let Changed { pane, key, .. } = groups[0];
+    let mut replaces: Vec<Replaced<'_>> = groups
+        .iter()
+        .flat_map(|c| c.replaces.iter().map(|bounds| Replaced::of(c, *bounds)))
+        .collect();
+    replaces.sort_unstable();
     serde_json::value::to_raw_value(&PaneBody {
         rollup: &rollups[usize::from(key.rollup)].name,
         start: Timestamp::saturating_from_millis(key.start_ms),
@@ -183,6 +208,7 @@ fn pane_json(
             .iter()
             .map(|c| (&*c.key.group, c.window.state.value()))
             .collect(),
+        replaces,
         truncated,
     })
 }

@@ -29,5 +29,6 @@ mod memo;
 pub mod page;
 pub mod rollup;
 pub mod stream;
+pub mod structure;
 pub mod telemetry;
 pub mod time;

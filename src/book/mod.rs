@@ -9,6 +9,8 @@ pub mod hot;
 pub mod settings;
 pub mod table;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -186,6 +188,7 @@ pub fn plan(settings: &Settings, rollups: &[RollupSpec]) -> Result<Plan, PlanErr
     Ok(Plan {
         delay_ms: settings.delay_ms,
         rollups,
+        structure: Arc::default(),
     })
 }
 

@@ -7,16 +7,21 @@
 //! **Never** reads a clock, a database or a socket, and spawns nothing: state and clicks go in,
 //! an [`Outcome`] comes out. The same functions count the live stream, a replay and a batch.
 //!
-//! **Called by** `ingest::commit`, in two steps, since windows live in Postgres: [`reach`] says
-//! which windows a batch needs, the caller loads them, [`apply()`] folds the clicks into them.
+//! **Called by** `ingest::commit`, in two steps, since windows live in Postgres: [`reach()`] says
+//! which windows a batch needs, the caller loads them, [`apply()`] folds the clicks into them. What
+//! moves the watermark without a click, an end of input or idleness, goes through [`advance`].
 //!
-//! Where a new kind of window goes: [`window`]. A new aggregate: a file beside
-//! [`aggregate::count`] and a line in [`aggregate`].
+//! Where a new kind of window goes: [`window`], if its bounds hang on the click's time alone; beside
+//! [`session`] if they hang on other clicks. A new aggregate: a file beside [`aggregate::count`] and
+//! a line in [`aggregate`].
 
 pub mod aggregate;
 mod apply;
+mod reach;
+mod session;
 mod watermark;
 pub mod window;
+mod working;
 
 #[cfg(test)]
 mod golden_tests;
@@ -25,12 +30,17 @@ mod property_tests;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
-pub use apply::{apply, close, reach};
-pub use watermark::Watermark;
+pub use apply::{advance, apply};
+pub use reach::{Reach, Span, reach};
+pub use watermark::{Idleness, Watermark};
+pub use window::Bounds;
 
+use crate::click::Click;
 use crate::engine::aggregate::State;
-use crate::rollup::Rollup;
+use crate::rollup::{Item, Rollup};
+use crate::structure::Structure;
 
 /// How a book counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +49,43 @@ pub struct Plan {
     pub delay_ms: i64,
     /// In the order of the book's list; windows name them by place.
     pub rollups: Vec<Rollup>,
+    /// The chapters, for rollups by chapter.
+    pub structure: Arc<Structure>,
+}
+
+impl Plan {
+    /// The rollups that count `click`, those left out for which it lacks something.
+    fn counting<'p, 'a>(
+        &'p self,
+        click: &'a Click,
+    ) -> impl Iterator<Item = Counting<'p, 'a>> + use<'p, 'a> {
+        (0..).zip(&self.rollups).filter_map(|(place, rollup)| {
+            Some(Counting {
+                place,
+                rollup,
+                group: rollup.group_by.group_of(click, &self.structure)?,
+                item: rollup.item_of(click)?,
+            })
+        })
+    }
+}
+
+/// How one rollup counts one click.
+struct Counting<'p, 'a> {
+    /// Place of the rollup in [`Plan::rollups`].
+    place: u16,
+    rollup: &'p Rollup,
+    group: Cow<'a, str>,
+    item: Item<'a>,
+}
+
+/// A click and its place in the book's log.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Logged<'a> {
+    /// Grows from click to click; gaps are allowed.
+    pub seq: i64,
+    /// What happened.
+    pub click: &'a Click,
 }
 
 /// How far a book's event time has come.
@@ -48,6 +95,22 @@ pub struct Progress {
     pub watermark: Watermark,
     /// Greatest event time seen, in milliseconds since the epoch.
     pub newest_event_ms: Option<i64>,
+}
+
+impl Progress {
+    /// Where a book without clicks stands.
+    pub const NONE: Self = Self {
+        watermark: Watermark::MINUS_INFINITY,
+        newest_event_ms: None,
+    };
+
+    /// Where it stands after a click at `event_ms`, dropped or not, has been seen.
+    fn after(self, event_ms: i64, delay_ms: i64) -> Self {
+        Self {
+            watermark: self.watermark.after(event_ms, delay_ms),
+            newest_event_ms: Some(self.newest_event_ms.map_or(event_ms, |n| n.max(event_ms))),
+        }
+    }
 }
 
 /// Names one window of one group.
@@ -63,6 +126,28 @@ pub struct WindowKey<'a> {
     pub group: Cow<'a, str>,
 }
 
+impl<'a> WindowKey<'a> {
+    /// The window of `group` at `bounds`.
+    #[must_use]
+    pub fn new(rollup: u16, bounds: Bounds, group: Cow<'a, str>) -> Self {
+        Self {
+            start_ms: bounds.start_ms,
+            end_ms: bounds.end_ms,
+            rollup,
+            group,
+        }
+    }
+
+    /// When it is.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        Bounds {
+            start_ms: self.start_ms,
+            end_ms: self.end_ms,
+        }
+    }
+}
+
 /// What is known of one window of one group.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Window {
@@ -74,15 +159,6 @@ pub struct Window {
 
 /// The windows that a batch works on.
 pub type Windows<'a> = HashMap<WindowKey<'a>, Window>;
-
-/// What a batch needs from the table of windows.
-#[derive(Debug)]
-pub struct Reach<'a> {
-    /// The windows that its clicks fall into, each once.
-    pub touched: Vec<WindowKey<'a>>,
-    /// And every window not yet fired that ends at or before this.
-    pub due: Watermark,
-}
 
 /// How one click was judged.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,10 +187,8 @@ pub enum Status {
 pub struct MissedWindow {
     /// Place of the rollup in [`Plan::rollups`].
     pub rollup: u16,
-    /// First millisecond.
-    pub start_ms: i64,
-    /// First millisecond after it.
-    pub end_ms: i64,
+    /// When it is.
+    pub bounds: Bounds,
 }
 
 /// Why a window's value is told.
@@ -137,6 +211,9 @@ pub struct Changed<'a> {
     pub key: WindowKey<'a>,
     /// What it is now.
     pub window: Window,
+    /// The sessions of the table that it was merged from, by start: their rows go, and readers who
+    /// were shown them delete them.
+    pub replaces: Vec<Bounds>,
 }
 
 /// What a batch did.

@@ -1,5 +1,6 @@
 //! The watermark: how far event time has come.
 
+use super::Progress;
 use crate::time::Timestamp;
 
 /// A bound on event time: what lies at or before it is taken to have arrived.
@@ -46,5 +47,68 @@ impl Watermark {
     #[must_use]
     pub fn after(self, event_ms: i64, delay_ms: i64) -> Self {
         self.max(Self(event_ms.saturating_sub(delay_ms)))
+    }
+}
+
+/// When nothing is received, event time goes on with the clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Idleness {
+    /// How long nothing must have been received, in milliseconds.
+    pub timeout_ms: i64,
+    /// How far the watermark stays behind, in milliseconds.
+    pub delay_ms: i64,
+    /// When a click was last received, in milliseconds since the epoch.
+    pub last_received_ms: i64,
+    /// The time of day, in milliseconds since the epoch.
+    pub now_ms: i64,
+}
+
+impl Idleness {
+    /// Where the watermark of a book stands that has been idle: as if event time had run with the
+    /// clock since the last receipt, but never past the clock less the delay. `None`: it is not
+    /// idle, or the watermark does not move.
+    #[must_use]
+    pub fn watermark(self, progress: Progress) -> Option<Watermark> {
+        let idle_ms = self.now_ms.saturating_sub(self.last_received_ms);
+        if idle_ms < self.timeout_ms {
+            return None;
+        }
+        let ran_to = progress.newest_event_ms?.saturating_add(idle_ms);
+        let to = Watermark(ran_to.min(self.now_ms).saturating_sub(self.delay_ms));
+        (to > progress.watermark).then_some(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn idle(newest_event_ms: Option<i64>, now_ms: i64) -> Option<i64> {
+        let idleness = Idleness {
+            timeout_ms: 10,
+            delay_ms: 2,
+            last_received_ms: 100,
+            now_ms,
+        };
+        let progress = Progress {
+            watermark: newest_event_ms.map_or(Watermark::MINUS_INFINITY, |ms| Watermark(ms - 2)),
+            newest_event_ms,
+        };
+        idleness.watermark(progress).and_then(Watermark::stored)
+    }
+
+    #[test]
+    fn event_time_runs_with_the_clock_once_nothing_comes() {
+        assert_eq!(idle(Some(95), 109), None);
+        assert_eq!(idle(Some(95), 110), Some(103));
+        assert_eq!(idle(Some(95), 1000), Some(993));
+        // Old clicks, posted now.
+        assert_eq!(idle(Some(-7000), 110), Some(-6992));
+        // A fast clock: never past the time of day.
+        assert_eq!(idle(Some(103), 112), Some(110));
+        assert_eq!(idle(Some(150), 112), None);
+        // A clock that was set back, and a book without clicks.
+        assert_eq!(idle(Some(95), 50), None);
+        assert_eq!(idle(None, 1000), None);
     }
 }

@@ -4,7 +4,7 @@ use crate::rollup::WindowSpec;
 use crate::time::Timestamp;
 
 /// The bounds of a window, `[start, end)`, in milliseconds since the epoch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Bounds {
     /// First millisecond.
     pub start_ms: i64,
@@ -13,6 +13,12 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// Whether the two have a moment in common.
+    #[must_use]
+    pub fn overlaps(self, other: Self) -> bool {
+        self.start_ms < other.end_ms && other.start_ms < self.end_ms
+    }
+
     /// Whether both bounds lie within the years 0001 to 9999, so that they can be shown.
     #[must_use]
     pub fn in_range(self) -> bool {
@@ -21,16 +27,28 @@ impl Bounds {
     }
 }
 
-/// The windows that hold `at_ms`, aligned to the epoch; floor division, so that times before 1970
-/// fall right.
+/// The windows that hold `at_ms`, the earliest first. Tumbling and sliding ones are aligned to the
+/// epoch by floor division, so that times before 1970 fall right; a session's is the click's own,
+/// before it is merged with others.
 pub fn assign(spec: WindowSpec, at_ms: i64) -> impl Iterator<Item = Bounds> {
-    let WindowSpec::Tumbling { size_ms } = spec;
-    // Bounded factors: times by `Timestamp`, sizes by `MAX_SPAN_MS`; saturating all the same.
-    let start_ms = at_ms.div_euclid(size_ms).saturating_mul(size_ms);
-    std::iter::once(Bounds {
-        start_ms,
-        end_ms: start_ms.saturating_add(size_ms),
-    })
+    let (span_ms, step_ms, windows) = match spec {
+        WindowSpec::Tumbling { size_ms } => (size_ms, size_ms, 1),
+        WindowSpec::Sliding { size_ms, slide_ms } => (size_ms, slide_ms, spec.windows_per_click()),
+        WindowSpec::Session { gap_ms } => (gap_ms, 1, 1),
+    };
+    // Bounded factors: times by `Timestamp`, spans by `MAX_SPAN_MS`; saturating all the same.
+    let newest_ms = at_ms.div_euclid(step_ms).saturating_mul(step_ms);
+    (0..windows)
+        .rev()
+        .map(move |back| {
+            let start_ms = newest_ms.saturating_sub(step_ms.saturating_mul(back));
+            Bounds {
+                start_ms,
+                end_ms: start_ms.saturating_add(span_ms),
+            }
+        })
+        // Where the size is no multiple of the slide, the earliest may have ended already.
+        .filter(move |bounds| bounds.end_ms > at_ms)
 }
 
 #[cfg(test)]
@@ -50,6 +68,22 @@ mod tests {
         assert_eq!(bounds(10, -1), (-10, 0));
         assert_eq!(bounds(10, -10), (-10, 0));
         assert_eq!(bounds(10, -11), (-20, -10));
+    }
+
+    #[test]
+    fn sliding_windows_are_those_that_hold_the_moment() {
+        let starts = |size_ms, slide_ms, at_ms| -> Vec<i64> {
+            let windows = assign(WindowSpec::Sliding { size_ms, slide_ms }, at_ms);
+            windows
+                .inspect(|w| assert!(w.start_ms <= at_ms && at_ms < w.end_ms))
+                .map(|w| w.start_ms)
+                .collect()
+        };
+        assert_eq!(starts(10, 5, 7), [0, 5]);
+        assert_eq!(starts(10, 5, -1), [-10, -5]);
+        assert_eq!(starts(10, 3, 9), [0, 3, 6, 9]);
+        assert_eq!(starts(10, 3, 10), [3, 6, 9]);
+        assert_eq!(starts(10, 10, 10), [10]);
     }
 
     #[test]

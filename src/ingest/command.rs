@@ -110,11 +110,11 @@ async fn close(
     pulse: &Pulse,
 ) -> Result<Done, CommitError> {
     let plan = book::plan(&book.settings, &book.rollups)?;
-    let everything = Reach {
-        touched: Vec::new(),
-        due: Watermark::END_OF_TIME,
-    };
-    let mut loaded = windows::load(conn, vec![(&*book, &plan, everything)]).await?;
+    let mut loaded = windows::load(
+        conn,
+        vec![(&*book, &plan, Reach::due(Watermark::END_OF_TIME))],
+    )
+    .await?;
     pulse.beat();
     let unfired = loaded.remove(&book.id).unwrap_or_default();
     book.before_close = book.progress.watermark;
@@ -122,24 +122,16 @@ async fn close(
     book.revision += 1;
     let Outcome {
         progress, changed, ..
-    } = engine::close(book.progress, unfired);
+    } = engine::advance(&plan, book.progress, Watermark::END_OF_TIME, unfired);
     book.progress = progress;
     let mut frames = Vec::new();
     if !changed.is_empty() {
         frames = frame::mint_counts(book, now, &plan.rollups, &changed)?;
     }
     frames.push(frame::mint_status(book, now, "closed")?);
-    let (id, generation) = (book.id, book.generation);
-    let rows: Vec<windows::Row<'_>> = changed
-        .into_iter()
-        .map(|changed| windows::Row {
-            book: id,
-            generation,
-            key: changed.key,
-            window: changed.window,
-        })
-        .collect();
-    windows::put(conn, &rows, now, pulse).await?;
+    let mut changes = windows::Changes::default();
+    changes.note(book, &plan, changed);
+    windows::write(conn, &changes, now, pulse).await?;
     Ok(Done {
         kind: "closed",
         body: json!({}),

@@ -45,7 +45,6 @@ pub struct WindowBody {
     #[schema(value_type = String, format = DateTime)]
     end: Timestamp,
     state: WindowState,
-    #[schema(value_type = BTreeMap<String, i64>)]
     values: BTreeMap<String, Value>,
     /// The window has more groups than are shown; these are the greatest.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -71,7 +70,7 @@ impl WindowState {
     pub fn of(fired: bool, end_ms: i64, rollup: &Rollup, watermark: Watermark) -> Self {
         if !fired {
             Self::Open
-        } else if watermark.gone(end_ms, rollup.lateness_ms) {
+        } else if watermark.gone(end_ms, rollup.closes_after_ms()) {
             Self::Closed
         } else {
             Self::Fired
@@ -172,7 +171,7 @@ async fn windows_of(
 ) -> Result<Vec<WindowBody>, SnapshotError> {
     let watermark = book.watermark.stored().unwrap_or(i64::MIN);
     // Windows that end at or before this are closed.
-    let closed_until = watermark.saturating_sub(rollup.lateness_ms);
+    let closed_until = watermark.saturating_sub(rollup.closes_after_ms());
     let rows = sqlx::query!(
         r#"WITH RECURSIVE bounds AS (
                (SELECT start_ms, end_ms, (end_ms <= $4)::int::bigint AS closed

@@ -4,11 +4,43 @@
 //! below.
 
 pub mod count;
+pub mod distinct;
+pub mod edge;
+pub mod extreme;
+pub mod sum;
+pub mod top;
+mod value;
 
-use serde::Serialize;
+#[cfg(test)]
+mod laws;
 
-use crate::click::Click;
-use crate::rollup::AggregateKind;
+pub use value::{TopItem, Value};
+
+use crate::click::Micros;
+use crate::rollup::{AggregateKind, Item};
+
+/// What an aggregate takes of one click.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sample<'a> {
+    /// Event time, in milliseconds since the epoch.
+    pub at_ms: i64,
+    /// Place in the book's log; tells apart what happened at the same time.
+    pub seq: i64,
+    /// What of the click is aggregated.
+    pub item: Item<'a>,
+}
+
+impl Sample<'_> {
+    /// The number that is aggregated. A rollup of numbers is of `value` (it is checked when the
+    /// book is made), so the others have none.
+    #[must_use]
+    pub fn number(&self) -> Option<Micros> {
+        match self.item {
+            Item::Number(number) => Some(number),
+            Item::Click | Item::Text(_) => None,
+        }
+    }
+}
 
 /// A commutative monoid over clicks: `Default` is its identity, [`Aggregate::combine`] is
 /// associative and commutative, so that neither order nor batching changes a value.
@@ -17,7 +49,7 @@ pub trait Aggregate: Clone + Default + PartialEq + std::fmt::Debug {
     const VERSION: u8;
 
     /// Takes one click in.
-    fn add(&mut self, click: &Click);
+    fn add(&mut self, sample: &Sample<'_>);
     /// Takes in all that `other` has taken in.
     fn combine(&mut self, other: &Self);
     /// What is shown.
@@ -28,14 +60,6 @@ pub trait Aggregate: Clone + Default + PartialEq + std::fmt::Debug {
     fn write(&self, out: &mut Vec<u8>);
     /// Reads what [`Aggregate::write`] appended; `None` if it is damaged.
     fn read(bytes: &[u8]) -> Option<Self>;
-}
-
-/// What a window shows for a group.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// A whole number.
-    Integer(i64),
 }
 
 /// A stored state cannot be read.
@@ -58,8 +82,18 @@ macro_rules! aggregates {
             }
 
             /// Takes one click in.
-            pub fn add(&mut self, click: &Click) {
-                match self { $(Self::$kind(state) => state.add(click)),+ }
+            pub fn add(&mut self, sample: &Sample<'_>) {
+                match self { $(Self::$kind(state) => state.add(sample)),+ }
+            }
+
+            /// Takes in all that `other`, a state of the same aggregate, has taken in.
+            pub fn combine(&mut self, other: &Self) {
+                match (self, other) {
+                    $((Self::$kind(state), Self::$kind(other)) => state.combine(other),)+
+                    (state, other) => {
+                        debug_assert!(false, "{state:?} and {other:?} are of two aggregates");
+                    }
+                }
             }
 
             /// What is shown.
@@ -104,4 +138,11 @@ macro_rules! aggregates {
 
 aggregates! {
     Count => count::Count,
+    Sum => sum::Sum,
+    Min => extreme::Min,
+    Max => extreme::Max,
+    First => edge::First,
+    Last => edge::Last,
+    Distinct => distinct::Distinct,
+    Top => top::Top,
 }

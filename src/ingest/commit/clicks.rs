@@ -6,17 +6,15 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::click::Click;
-use crate::engine::Watermark;
+use crate::engine::{Logged, Watermark};
 
 /// A click as it is logged.
 #[derive(Debug)]
 pub struct Row<'a> {
     /// Which book.
     pub book: Uuid,
-    /// What was sent.
-    pub click: &'a Click,
-    /// Its place in the book's log.
-    pub seq: i64,
+    /// What was sent, and its place in the book's log.
+    pub logged: Logged<'a>,
     /// The watermark that it was judged against.
     pub watermark_before: Watermark,
 }
@@ -60,15 +58,21 @@ pub async fn insert(conn: &mut PgConnection, rows: &[Row<'_>]) -> Result<(), sql
         return Ok(());
     }
     let books: Vec<Uuid> = rows.iter().map(|r| r.book).collect();
-    let ids: Vec<Uuid> = rows.iter().map(|r| r.click.id.uuid).collect();
-    let seqs: Vec<i64> = rows.iter().map(|r| r.seq).collect();
-    let at: Vec<i64> = rows.iter().map(|r| r.click.at.millis()).collect();
-    let received: Vec<i64> = rows.iter().map(|r| r.click.received_at.millis()).collect();
+    let ids: Vec<Uuid> = rows.iter().map(|r| r.logged.click.id.uuid).collect();
+    let seqs: Vec<i64> = rows.iter().map(|r| r.logged.seq).collect();
+    let at: Vec<i64> = rows.iter().map(|r| r.logged.click.at.millis()).collect();
+    let received: Vec<i64> = rows
+        .iter()
+        .map(|r| r.logged.click.received_at.millis())
+        .collect();
     let watermarks: Vec<Option<i64>> = rows.iter().map(|r| r.watermark_before.stored()).collect();
-    let values: Vec<Option<i64>> = rows.iter().map(|r| r.click.value.map(|v| v.0)).collect();
-    let pages: Vec<&str> = rows.iter().map(|r| r.click.page.as_str()).collect();
+    let values: Vec<Option<i64>> = rows
+        .iter()
+        .map(|r| r.logged.click.value.map(|v| v.0))
+        .collect();
+    let pages: Vec<&str> = rows.iter().map(|r| r.logged.click.page.as_str()).collect();
     let optional = |of: fn(&Click) -> Option<&str>| -> Vec<Option<&str>> {
-        rows.iter().map(|r| of(r.click)).collect()
+        rows.iter().map(|r| of(r.logged.click)).collect()
     };
     sqlx::query!(
         "INSERT INTO clicks (book_id, click_id, seq, at_ms, received_ms, watermark_before_ms,

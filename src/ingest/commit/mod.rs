@@ -21,7 +21,7 @@ use crate::book::hot::{self, LockedBook};
 use crate::book::{self, PlanError, Totals};
 use crate::click::Click;
 use crate::engine::aggregate::StateError;
-use crate::engine::{self, MissedWindow, Plan, Reach, Status, Watermark};
+use crate::engine::{self, Logged, MissedWindow, Plan, Reach, Status, Watermark};
 use crate::frame::{self, NewFrame};
 use crate::time::Timestamp;
 
@@ -171,7 +171,7 @@ pub async fn commit(
     }
     clicks::insert(&mut tx, &written.clicks).await?;
     pulse.beat();
-    windows::put(&mut tx, &written.windows, now, pulse).await?;
+    windows::write(&mut tx, &written.windows, now, pulse).await?;
     frame::insert(&mut tx, &written.frames).await?;
     let mut books: Vec<&mut LockedBook> = ledgers.values_mut().map(|l| &mut l.book).collect();
     let pruned = frame::prune(&mut tx, &mut books).await?;
@@ -248,7 +248,7 @@ struct Ledger<'a> {
     sent: Vec<&'a Click>,
     rejected: usize,
     /// Those of them that are new, in the same order.
-    fresh: Vec<&'a Click>,
+    fresh: Vec<Logged<'a>>,
     /// One for each sent click; taken from the front as requests are answered.
     fates: VecDeque<Fate>,
     totals: Totals,
@@ -258,7 +258,7 @@ struct Ledger<'a> {
 #[derive(Default)]
 struct Written<'a> {
     clicks: Vec<clicks::Row<'a>>,
-    windows: Vec<windows::Row<'a>>,
+    windows: windows::Changes<'a>,
     frames: Vec<NewFrame>,
 }
 
@@ -304,7 +304,8 @@ impl<'a> Ledger<'a> {
                 continue;
             }
             seen.insert(id, &click.page);
-            self.fresh.push(click);
+            let seq = self.book.first_seq + i64::try_from(self.fresh.len()).unwrap_or(i64::MAX);
+            self.fresh.push(Logged { seq, click });
             // Judged later; its place is kept.
             self.fates.push_back(Fate::Judged {
                 status: Status::OnTime,
@@ -332,28 +333,22 @@ impl<'a> Ledger<'a> {
             return Ok(());
         }
         book.progress = outcome.progress;
-        let received = self.fresh.iter().map(|c| c.received_at.millis()).max();
+        let received = self
+            .fresh
+            .iter()
+            .map(|l| l.click.received_at.millis())
+            .max();
         book.last_received_ms = book.last_received_ms.max(received);
         let rows = self.fresh.iter().zip(&outcome.verdicts);
-        let rows = (book.first_seq..)
-            .zip(rows)
-            .map(|(seq, (click, verdict))| clicks::Row {
-                book: book.id,
-                click,
-                seq,
-                watermark_before: verdict.watermark_before,
-            });
+        let rows = rows.map(|(logged, verdict)| clicks::Row {
+            book: book.id,
+            logged: *logged,
+            watermark_before: verdict.watermark_before,
+        });
         written.clicks.extend(rows);
         let frames = frame::mint_counts(book, now, &self.plan.rollups, &outcome.changed)?;
         written.frames.extend(frames);
-        let (id, generation) = (book.id, book.generation);
-        let rows = outcome.changed.into_iter().map(|changed| windows::Row {
-            book: id,
-            generation,
-            key: changed.key,
-            window: changed.window,
-        });
-        written.windows.extend(rows);
+        written.windows.note(book, &self.plan, outcome.changed);
         Ok(())
     }
 
@@ -401,8 +396,8 @@ impl Missed {
     fn of(window: &MissedWindow, plan: &Plan) -> Self {
         Self {
             rollup: plan.rollups[usize::from(window.rollup)].name.clone(),
-            start: Timestamp::saturating_from_millis(window.start_ms),
-            end: Timestamp::saturating_from_millis(window.end_ms),
+            start: Timestamp::saturating_from_millis(window.bounds.start_ms),
+            end: Timestamp::saturating_from_millis(window.bounds.end_ms),
         }
     }
 }

@@ -9,21 +9,62 @@ use uuid::Uuid;
 use super::CommitError;
 use crate::book::hot::LockedBook;
 use crate::engine::aggregate::State;
-use crate::engine::{Plan, Reach, Window, WindowKey, Windows};
+use crate::engine::{Changed, Plan, Reach, Span, Window, WindowKey, Windows};
 use crate::ingest::pulse::Pulse;
+use crate::rollup::WindowSpec;
 use crate::time::Timestamp;
 
-/// A window as it is stored.
+/// What a transaction does to the windows of all its books.
+#[derive(Debug, Default)]
+pub struct Changes<'a> {
+    put: Vec<Row<'a>>,
+    /// Sessions that went into others.
+    removed: Vec<Removed<'a>>,
+}
+
 #[derive(Debug)]
-pub struct Row<'a> {
-    /// Which book.
-    pub book: Uuid,
-    /// Which set of windows.
-    pub generation: i32,
-    /// Which window and group.
-    pub key: WindowKey<'a>,
-    /// What it is now.
-    pub window: Window,
+struct Row<'a> {
+    book: Uuid,
+    generation: i32,
+    key: WindowKey<'a>,
+    session: bool,
+    window: Window,
+}
+
+#[derive(Debug)]
+struct Removed<'a> {
+    book: Uuid,
+    generation: i32,
+    key: WindowKey<'a>,
+}
+
+impl<'a> Changes<'a> {
+    /// Notes what the engine changed of `book`, which counts by `plan`.
+    pub fn note(&mut self, book: &LockedBook, plan: &Plan, changed: Vec<Changed<'a>>) {
+        let (id, generation) = (book.id, book.generation);
+        for changed in changed {
+            let Changed {
+                key,
+                window,
+                replaces,
+                ..
+            } = changed;
+            self.removed
+                .extend(replaces.into_iter().map(|bounds| Removed {
+                    book: id,
+                    generation,
+                    key: WindowKey::new(key.rollup, bounds, key.group.clone()),
+                }));
+            let spec = plan.rollups[usize::from(key.rollup)].window;
+            self.put.push(Row {
+                book: id,
+                generation,
+                session: matches!(spec, WindowSpec::Session { .. }),
+                key,
+                window,
+            });
+        }
+    }
 }
 
 /// The windows that are touched, column by column.
@@ -35,6 +76,28 @@ struct Keys<'a> {
     starts_ms: Vec<i64>,
     ends_ms: Vec<i64>,
     groups: Vec<Cow<'a, str>>,
+}
+
+/// The stretches of time whose sessions are needed, column by column.
+#[derive(Default)]
+struct Spans<'a> {
+    books: Vec<Uuid>,
+    generations: Vec<i32>,
+    rollups: Vec<i16>,
+    groups: Vec<Cow<'a, str>>,
+    starts_ms: Vec<i64>,
+    ends_ms: Vec<i64>,
+}
+
+impl<'a> Spans<'a> {
+    fn push(&mut self, book: &LockedBook, span: Span<'a>) {
+        self.books.push(book.id);
+        self.generations.push(book.generation);
+        self.rollups.push(stored_rollup(span.rollup));
+        self.groups.push(span.group);
+        self.starts_ms.push(span.bounds.start_ms);
+        self.ends_ms.push(span.bounds.end_ms);
+    }
 }
 
 /// Up to when windows are due, column by column.
@@ -55,6 +118,7 @@ pub async fn load<'a, 'b>(
 ) -> Result<HashMap<Uuid, Windows<'a>>, CommitError> {
     let mut due = Due::default();
     let mut keys = Keys::default();
+    let mut spans = Spans::default();
     let mut plans: HashMap<Uuid, &Plan> = HashMap::new();
     for (book, plan, reach) in reaches {
         plans.insert(book.id, plan);
@@ -71,39 +135,19 @@ pub async fn load<'a, 'b>(
             keys.ends_ms.push(key.end_ms);
             keys.groups.push(key.group);
         }
+        for span in reach.spans {
+            spans.push(book, span);
+        }
+    }
+    let mut rows = Vec::new();
+    // Without clicks nothing is touched, and the watermark stands.
+    if !due.books.is_empty() {
+        rows = touched_or_due(conn, &keys, &due).await?;
+    }
+    if !spans.books.is_empty() {
+        rows.extend(sessions(conn, &spans).await?);
     }
     let mut loaded: HashMap<Uuid, Windows<'a>> = HashMap::new();
-    if due.books.is_empty() {
-        // No clicks at all: nothing is touched, and the watermark stands.
-        return Ok(loaded);
-    }
-    let group_texts: Vec<&str> = keys.groups.iter().map(|g| &**g).collect();
-    let rows = sqlx::query!(
-        r#"SELECT w.book_id AS "book_id!", w.rollup AS "rollup!", w.start_ms AS "start_ms!",
-                  w.end_ms AS "end_ms!", w.group_key AS "group_key!", w.fired AS "fired!",
-                  w.state AS "state!"
-           FROM unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[],
-                       $6::text[]) AS k(book_id, generation, rollup, start_ms, end_ms, group_key)
-           JOIN windows w ON w.book_id = k.book_id AND w.generation = k.generation
-                AND w.rollup = k.rollup AND w.start_ms = k.start_ms AND w.end_ms = k.end_ms
-                AND w.group_key = k.group_key
-           UNION ALL
-           SELECT w.book_id, w.rollup, w.start_ms, w.end_ms, w.group_key, w.fired, w.state
-           FROM unnest($7::uuid[], $8::int[], $9::bigint[]) AS d(book_id, generation, watermark_ms)
-           JOIN windows w ON w.book_id = d.book_id AND w.generation = d.generation
-                AND NOT w.fired AND w.end_ms <= d.watermark_ms"#,
-        &keys.books,
-        &keys.generations,
-        &keys.rollups,
-        &keys.starts_ms,
-        &keys.ends_ms,
-        &group_texts as &[&str],
-        &due.books,
-        &due.generations,
-        &due.watermarks_ms,
-    )
-    .fetch_all(conn)
-    .await?;
     for row in rows {
         let rollup = u16::try_from(row.rollup).unwrap_or(u16::MAX);
         // A row of a rollup that the book no longer has is nobody's.
@@ -129,23 +173,136 @@ pub async fn load<'a, 'b>(
     Ok(loaded)
 }
 
+/// A row of `windows`, before its state becomes one.
+struct Stored {
+    book_id: Uuid,
+    rollup: i16,
+    start_ms: i64,
+    end_ms: i64,
+    group_key: String,
+    fired: bool,
+    state: Vec<u8>,
+}
+
+async fn touched_or_due(
+    conn: &mut PgConnection,
+    keys: &Keys<'_>,
+    due: &Due,
+) -> Result<Vec<Stored>, sqlx::Error> {
+    let groups: Vec<&str> = keys.groups.iter().map(|g| &**g).collect();
+    sqlx::query_as!(
+        Stored,
+        r#"SELECT w.book_id AS "book_id!", w.rollup AS "rollup!", w.start_ms AS "start_ms!",
+                  w.end_ms AS "end_ms!", w.group_key AS "group_key!", w.fired AS "fired!",
+                  w.state AS "state!"
+           FROM unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[],
+                       $6::text[]) AS k(book_id, generation, rollup, start_ms, end_ms, group_key)
+           JOIN windows w ON w.book_id = k.book_id AND w.generation = k.generation
+                AND w.rollup = k.rollup AND w.start_ms = k.start_ms AND w.end_ms = k.end_ms
+                AND w.group_key = k.group_key
+           UNION ALL
+           SELECT w.book_id, w.rollup, w.start_ms, w.end_ms, w.group_key, w.fired, w.state
+           FROM unnest($7::uuid[], $8::int[], $9::bigint[]) AS d(book_id, generation, watermark_ms)
+           JOIN windows w ON w.book_id = d.book_id AND w.generation = d.generation
+                AND NOT w.fired AND w.end_ms <= d.watermark_ms"#,
+        &keys.books,
+        &keys.generations,
+        &keys.rollups,
+        &keys.starts_ms,
+        &keys.ends_ms,
+        &groups as &[&str],
+        &due.books,
+        &due.generations,
+        &due.watermarks_ms,
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// The sessions that overlap the spans: those that began within one, and the one that began last
+/// before it.
+async fn sessions(conn: &mut PgConnection, spans: &Spans<'_>) -> Result<Vec<Stored>, sqlx::Error> {
+    let groups: Vec<&str> = spans.groups.iter().map(|g| &**g).collect();
+    sqlx::query_as!(
+        Stored,
+        r#"SELECT s.book_id AS "book_id!", s.rollup AS "rollup!", w.start_ms AS "start_ms!",
+                  w.end_ms AS "end_ms!", s.group_key AS "group_key!", w.fired AS "fired!",
+                  w.state AS "state!"
+           FROM unnest($1::uuid[], $2::int[], $3::smallint[], $4::text[], $5::bigint[],
+                       $6::bigint[])
+                AS s(book_id, generation, rollup, group_key, from_ms, to_ms)
+           CROSS JOIN LATERAL (
+               (SELECT w.start_ms, w.end_ms, w.fired, w.state FROM windows w
+                WHERE w.session AND w.book_id = s.book_id AND w.generation = s.generation
+                  AND w.rollup = s.rollup AND w.group_key = s.group_key
+                  AND w.start_ms > s.from_ms AND w.start_ms < s.to_ms)
+               UNION ALL
+               (SELECT w.start_ms, w.end_ms, w.fired, w.state FROM windows w
+                WHERE w.session AND w.book_id = s.book_id AND w.generation = s.generation
+                  AND w.rollup = s.rollup AND w.group_key = s.group_key
+                  AND w.start_ms <= s.from_ms
+                ORDER BY w.start_ms DESC LIMIT 1)) w
+           WHERE w.end_ms > s.from_ms"#,
+        &spans.books,
+        &spans.generations,
+        &spans.rollups,
+        &groups as &[&str],
+        &spans.starts_ms,
+        &spans.ends_ms,
+    )
+    .fetch_all(conn)
+    .await
+}
+
 /// Most rows that one statement puts: a book may have very many windows to fire at once.
 const PUT_ROWS: usize = 10_000;
 
-/// Puts windows by value: what is there is replaced.
+/// Removes the sessions that went into others, and puts windows by value: what is there is replaced.
 ///
 /// # Errors
 /// What the database says.
-pub async fn put(
+pub async fn write(
     conn: &mut PgConnection,
-    rows: &[Row<'_>],
+    changes: &Changes<'_>,
     now: Timestamp,
     pulse: &Pulse,
 ) -> Result<(), sqlx::Error> {
-    for rows in rows.chunks(PUT_ROWS) {
+    remove(conn, &changes.removed).await?;
+    for rows in changes.put.chunks(PUT_ROWS) {
         put_some(conn, rows, now).await?;
         pulse.beat();
     }
+    Ok(())
+}
+
+async fn remove(conn: &mut PgConnection, removed: &[Removed<'_>]) -> Result<(), sqlx::Error> {
+    if removed.is_empty() {
+        return Ok(());
+    }
+    let books: Vec<Uuid> = removed.iter().map(|r| r.book).collect();
+    let generations: Vec<i32> = removed.iter().map(|r| r.generation).collect();
+    let rollups: Vec<i16> = removed
+        .iter()
+        .map(|r| stored_rollup(r.key.rollup))
+        .collect();
+    let starts: Vec<i64> = removed.iter().map(|r| r.key.start_ms).collect();
+    let ends: Vec<i64> = removed.iter().map(|r| r.key.end_ms).collect();
+    let groups: Vec<&str> = removed.iter().map(|r| &*r.key.group).collect();
+    sqlx::query!(
+        "DELETE FROM windows w
+         USING unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[],
+                      $6::text[]) AS k(book_id, generation, rollup, start_ms, end_ms, group_key)
+         WHERE w.book_id = k.book_id AND w.generation = k.generation AND w.rollup = k.rollup
+           AND w.start_ms = k.start_ms AND w.end_ms = k.end_ms AND w.group_key = k.group_key",
+        &books,
+        &generations,
+        &rollups,
+        &starts,
+        &ends,
+        &groups as &[&str],
+    )
+    .execute(conn)
+    .await?;
     Ok(())
 }
 
@@ -160,15 +317,16 @@ async fn put_some(
     let starts: Vec<i64> = rows.iter().map(|r| r.key.start_ms).collect();
     let ends: Vec<i64> = rows.iter().map(|r| r.key.end_ms).collect();
     let groups: Vec<&str> = rows.iter().map(|r| &*r.key.group).collect();
+    let sessions: Vec<bool> = rows.iter().map(|r| r.session).collect();
     let fired: Vec<bool> = rows.iter().map(|r| r.window.fired).collect();
     let weights: Vec<i64> = rows.iter().map(|r| r.window.state.weight()).collect();
     let states: Vec<Vec<u8>> = rows.iter().map(|r| r.window.state.to_bytes()).collect();
     sqlx::query!(
         "INSERT INTO windows (book_id, generation, rollup, start_ms, end_ms, group_key, fired,
-                              weight, state, changed_ms)
-         SELECT u.*, $10::bigint
+                              weight, state, session, changed_ms)
+         SELECT u.*, $11::bigint
          FROM unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[],
-                     $6::text[], $7::boolean[], $8::bigint[], $9::bytea[]) AS u
+                     $6::text[], $7::boolean[], $8::bigint[], $9::bytea[], $10::boolean[]) AS u
          ON CONFLICT ON CONSTRAINT windows_pkey DO UPDATE
          SET fired = excluded.fired, weight = excluded.weight, state = excluded.state,
              changed_ms = excluded.changed_ms",
@@ -181,6 +339,7 @@ async fn put_some(
         &fired,
         &weights,
         &states,
+        &sessions,
         now.millis(),
     )
     .execute(conn)

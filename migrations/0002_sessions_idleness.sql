@@ -1,0 +1,15 @@
+-- Sessions: their bounds hang on one another, so a commit looks for those of a
+-- group that overlap a stretch of time. No two of a group overlap, hence the
+-- one that began last before the stretch, and those that began within it.
+ALTER TABLE windows ADD COLUMN session boolean NOT NULL DEFAULT false;
+
+CREATE INDEX windows_sessions ON windows (book_id, generation, rollup, group_key, start_ms)
+    WHERE session;
+
+-- The start of another window says when it ends; that of a session does not.
+CREATE INDEX windows_sessions_by_end ON windows (book_id, generation, rollup, end_ms)
+    WHERE session;
+
+-- What the watermark must come to, in event time, before a window of the book
+-- fires or closes by itself. Null: not known, for clicks have come since.
+ALTER TABLE books ADD COLUMN due_ms bigint;
