@@ -167,7 +167,7 @@ fn pane_within(
     let mut pane = pane_json(&groups, &replaces, rollups, false)?;
     let mut most = TRUNCATED_GROUPS;
     while pane.get().len() > room && groups.len() > 1 {
-        groups.sort_by_key(|c| std::cmp::Reverse(c.window.state.weight()));
+        groups.sort_by_cached_key(|c| std::cmp::Reverse(c.window.state.weight()));
         groups.truncate(most.min(groups.len() - 1));
         most = (most / 2).max(1);
         replaces = replaced(&groups);
