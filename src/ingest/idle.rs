@@ -88,6 +88,7 @@ pub async fn step(
     if hot::take_if_free(&mut tx, id).await? {
         locked = hot::lock(&mut tx, &[id], 1).await?.pop();
     }
+    // Nobody waits for the answer.
     let Some(mut book) = locked else {
         tx.rollback().await?;
         return Ok(Committed::refused(Refusal::NoSuchBook));
