@@ -26,6 +26,8 @@ mod working;
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
+mod peer_tests;
+#[cfg(test)]
 mod property_tests;
 #[cfg(test)]
 mod testing;
