@@ -40,3 +40,4 @@ mod stream_life;
 mod stream_slow;
 mod stream_snapshot;
 mod stream_start;
+mod windows;
