@@ -3,6 +3,7 @@
 
 mod cases;
 mod golden_http;
+mod idleness;
 mod restart;
 mod rollups;
 mod touch;
