@@ -109,10 +109,12 @@ impl Progress {
     };
 
     /// Where it stands after a click at `event_ms`, dropped or not, has been seen.
+    /// That goes by the newest of all, which counts for something where the delay has become less.
     fn after(self, event_ms: i64, delay_ms: i64) -> Self {
+        let newest_ms = self.newest_event_ms.map_or(event_ms, |n| n.max(event_ms));
         Self {
-            watermark: self.watermark.after(event_ms, delay_ms),
-            newest_event_ms: Some(self.newest_event_ms.map_or(event_ms, |n| n.max(event_ms))),
+            watermark: self.watermark.after(newest_ms, delay_ms),
+            newest_event_ms: Some(newest_ms),
         }
     }
 }

@@ -4,6 +4,8 @@
 mod cases;
 mod golden_http;
 mod idleness;
+mod idleness_apart;
+mod live_settings;
 mod restart;
 mod rollups;
 mod touch;
