@@ -18,7 +18,7 @@ use uuid::Uuid;
 pub use settings::{Settings, SettingsPatch};
 
 use crate::engine::{Plan, Watermark};
-use crate::rollup::{self, RollupSpec};
+use crate::rollup::{self, RollupError, RollupSpec};
 use crate::time::Timestamp;
 
 /// A book as it stands in the table.
@@ -241,6 +241,21 @@ impl FieldError {
     }
 }
 
+impl From<RollupError> for FieldError {
+    fn from(error: RollupError) -> Self {
+        let (index, field) = match error.field {
+            "rollups" => (None, "rollups".to_owned()),
+            field => (Some(error.index), format!("rollups.{field}")),
+        };
+        Self {
+            index,
+            field: Some(field),
+            code: "bad_rollup".to_owned(),
+            detail: error.detail,
+        }
+    }
+}
+
 /// Checks a title.
 #[must_use]
 pub fn check_title(title: &str) -> Option<FieldError> {
@@ -289,12 +304,7 @@ pub fn check_origins(origins: &[String]) -> Vec<FieldError> {
 pub fn check_counting(settings: &Settings, rollups: &[RollupSpec]) -> Vec<FieldError> {
     let mut errors = settings.check();
     match rollup::check(rollups, settings.lateness_ms) {
-        Err(wrong) => errors.extend(wrong.into_iter().map(|e| FieldError {
-            index: Some(e.index),
-            field: Some(format!("rollups.{}", e.field)),
-            code: "bad_rollup".to_owned(),
-            detail: e.detail,
-        })),
+        Err(wrong) => errors.extend(wrong.into_iter().map(FieldError::from)),
         Ok(rollups) => errors.extend(settings.check_future(&rollups)),
     }
     errors

@@ -2,10 +2,12 @@
 //! time.
 
 mod cases;
+mod extremes;
 mod golden_http;
 mod idleness;
 mod idleness_apart;
 mod live_settings;
+mod numbers;
 mod restart;
 mod rollups;
 mod touch;
