@@ -10,6 +10,10 @@ CREATE INDEX windows_sessions ON windows (book_id, generation, rollup, group_key
 CREATE INDEX windows_sessions_by_end ON windows (book_id, generation, rollup, end_ms)
     WHERE session;
 
--- What the watermark must come to, in event time, before a window of the book
--- fires or closes by itself. Null: not known, for clicks have come since.
+-- What the watermark of an idle book must come to, in event time, before a
+-- window fires or closes. Null: not known, for something has happened since.
 ALTER TABLE books ADD COLUMN due_ms bigint;
+
+-- Books that were made before there was such a setting.
+UPDATE books SET settings = settings || '{"idle_timeout_ms": 10000}'
+WHERE NOT settings ? 'idle_timeout_ms';

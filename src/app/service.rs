@@ -29,6 +29,7 @@ use crate::config::ServeConfig;
 use crate::http::serve::serve;
 use crate::http::state::{AppState, Streams};
 use crate::http::{metrics_router, router};
+use crate::ingest::idle;
 use crate::ingest::lane::{LaneConfig, Lanes};
 use crate::stream::announce;
 use crate::stream::hub::Hub;
@@ -99,11 +100,14 @@ impl Service {
         vital.spawn("purge", purging);
         let lane_config = lane_config(config);
         let lanes = Lanes::start(&lane_config, database, &hub, &vital.tasks, &hurry);
+        let lanes = Arc::new(lanes);
+        let idling = idle::run(pool.clone(), Arc::clone(&lanes), vital.stop.clone());
+        vital.spawn("idleness", idling);
         let state = AppState {
             directory: Arc::new(Directory::new(pool.clone())),
             tokens: Arc::new(Tokens::new(pool.clone(), config.admin_token.as_deref())),
             ended_tokens,
-            lanes: Arc::new(lanes),
+            lanes,
             hub,
             streams: Arc::new(streams(config, &drain)),
             stalls,

@@ -11,6 +11,39 @@ use super::{Settings, Totals};
 use crate::engine::{Progress, Watermark};
 use crate::rollup::RollupSpec;
 
+/// When something is to be done for a book that is idle, in event time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Due {
+    /// Somebody has to look.
+    #[default]
+    Unknown,
+    /// When the watermark comes here.
+    At(i64),
+    /// Nothing is left to fire or close.
+    Never,
+}
+
+impl Due {
+    /// Whether it is when the watermark has come to `to`.
+    #[must_use]
+    pub fn by(self, to: Watermark) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::At(due_ms) => to.ended(due_ms),
+            Self::Never => false,
+        }
+    }
+
+    /// As it is stored: null for unknown, and the greatest number for never.
+    fn stored(self) -> Option<i64> {
+        match self {
+            Self::Unknown => None,
+            Self::At(due_ms) => Some(due_ms),
+            Self::Never => Some(i64::MAX),
+        }
+    }
+}
+
 /// A book's row, held until the transaction ends.
 #[derive(Clone, Debug)]
 pub struct LockedBook {
@@ -36,6 +69,9 @@ pub struct LockedBook {
     pub before_close: Watermark,
     /// Time of the last receipt, in milliseconds since the epoch.
     pub last_received_ms: Option<i64>,
+    /// What the watermark must come to before a window fires or closes while the book is idle;
+    /// whoever does not say so leaves it unknown.
+    pub due: Due,
     /// How its clicks fared.
     pub totals: Totals,
     /// For people.
@@ -92,6 +128,7 @@ pub async fn lock(
         },
         before_close: Watermark::from_stored(row.watermark_before_close_ms),
         last_received_ms: row.last_received_ms,
+        due: Due::Unknown,
         totals: Totals {
             received: row.received,
             on_time: row.on_time,
@@ -123,14 +160,14 @@ pub async fn advance(conn: &mut PgConnection, books: &[&LockedBook]) -> Result<(
         r#"UPDATE books b
            SET position = u.position, oldest = u.oldest, revision = u.revision,
                watermark_ms = u.watermark_ms, newest_event_ms = u.newest_event_ms,
-               last_received_ms = u.last_received_ms,
+               last_received_ms = u.last_received_ms, due_ms = u.due_ms,
                received = u.received, on_time = u.on_time, late = u.late, dropped = u.dropped,
                duplicates = u.duplicates, filtered = u.filtered, rejected = u.rejected
            FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
                        $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
-                       $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
+                       $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[])
                 AS u(id, position, oldest, revision, watermark_ms, newest_event_ms,
-                     last_received_ms, received, on_time, late, dropped, duplicates, filtered,
+                     last_received_ms, due_ms, received, on_time, late, dropped, duplicates, filtered,
                      rejected)
            WHERE b.id = u.id"#,
         &ids,
@@ -140,6 +177,7 @@ pub async fn advance(conn: &mut PgConnection, books: &[&LockedBook]) -> Result<(
         &nullable(|b| b.progress.watermark.stored()) as &[Option<i64>],
         &nullable(|b| b.progress.newest_event_ms) as &[Option<i64>],
         &nullable(|b| b.last_received_ms) as &[Option<i64>],
+        &nullable(|b| b.due.stored()) as &[Option<i64>],
         &column(|b| b.totals.received),
         &column(|b| b.totals.on_time),
         &column(|b| b.totals.late),

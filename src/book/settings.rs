@@ -13,6 +13,8 @@ pub struct Settings {
     pub delay_ms: i64,
     /// How long after its end a window still takes clicks, in milliseconds.
     pub lateness_ms: i64,
+    /// After this long with nothing received, event time goes on with the clock; null: it does not.
+    pub idle_timeout_ms: Option<i64>,
     /// A click further ahead of its receipt than this is refused; null: none is.
     pub max_future_ms: Option<i64>,
     /// How many frames the event stream's buffer holds.
@@ -35,6 +37,11 @@ pub struct SettingsPatch {
     #[serde(deserialize_with = "present")]
     #[schema(value_type = Option<i64>, minimum = 0)]
     pub lateness_ms: Option<i64>,
+    /// After this many milliseconds with nothing received, event time goes on with the clock, so
+    /// that the last windows fire; null: off. Default 10000.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub idle_timeout_ms: Option<Option<i64>>,
     /// A click further ahead of its receipt than this, in milliseconds, is refused; null: off.
     /// Default 2000, or delay plus smallest lateness if that is less; it may not be more.
     #[serde(deserialize_with = "present")]
@@ -77,6 +84,7 @@ impl Settings {
         Self {
             delay_ms,
             lateness_ms,
+            idle_timeout_ms: patch.idle_timeout_ms.unwrap_or(Some(10_000)),
             max_future_ms: patch
                 .max_future_ms
                 .unwrap_or(Some(DEFAULT_MAX_FUTURE_MS.min(bound))),
@@ -92,6 +100,7 @@ impl Settings {
         Self {
             delay_ms: patch.delay_ms.unwrap_or(self.delay_ms),
             lateness_ms: patch.lateness_ms.unwrap_or(self.lateness_ms),
+            idle_timeout_ms: patch.idle_timeout_ms.unwrap_or(self.idle_timeout_ms),
             max_future_ms: patch.max_future_ms.unwrap_or(self.max_future_ms),
             buffer_frames: patch.buffer_frames.unwrap_or(self.buffer_frames),
             canonical_pages: patch.canonical_pages.unwrap_or(self.canonical_pages),
@@ -112,6 +121,9 @@ impl Settings {
         within("delay_ms", self.delay_ms, 0, MAX_SPAN_MS);
         within("lateness_ms", self.lateness_ms, 0, MAX_SPAN_MS);
         within("buffer_frames", self.buffer_frames, 16, 65_536);
+        if let Some(timeout) = self.idle_timeout_ms {
+            within("idle_timeout_ms", timeout, 1, MAX_SPAN_MS);
+        }
         if let Some(ahead) = self.max_future_ms {
             within("max_future_ms", ahead, 0, MAX_SPAN_MS);
         }

@@ -162,6 +162,30 @@ pub async fn id_of_slug(db: impl PgExecutor<'_>, slug: &str) -> Result<Option<Uu
         .await
 }
 
+/// The books, by id and slug, that have been idle for as long as they say, and in which by now a
+/// window would fire or close, or may.
+///
+/// # Errors
+/// What the database says.
+pub async fn idle_and_due(
+    db: impl PgExecutor<'_>,
+    now: Timestamp,
+) -> Result<Vec<(Uuid, String)>, sqlx::Error> {
+    let rows = sqlx::query!(
+        "SELECT id, slug FROM books
+         WHERE NOT closed AND NOT deleted
+           AND $1 - last_received_ms >= (settings->>'idle_timeout_ms')::bigint
+           AND (due_ms IS NULL
+                OR due_ms <= LEAST(newest_event_ms + ($1 - last_received_ms), $1)
+                             - (settings->>'delay_ms')::bigint)
+         ORDER BY id",
+        now.millis(),
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.slug)).collect())
+}
+
 /// Up to `limit` books after `after`, oldest first; of all, or of those in `only`.
 ///
 /// # Errors

@@ -1,14 +1,12 @@
-//! The golden cases with tumbling windows, click by click through the pure engine.
+//! The golden cases, click by click through the pure engine.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Deserialize;
-use uuid::Uuid;
 
+use super::testing::{TestBook, click, plan, rollup};
 use super::*;
-use crate::click::{Click, ClickId};
-use crate::rollup::{AggregateKind, GroupBy, WindowSpec};
-use crate::time::Timestamp;
+use crate::rollup::{GroupBy, WindowSpec};
 
 #[derive(Deserialize)]
 struct Case {
@@ -22,8 +20,27 @@ struct Case {
 struct Config {
     kind: String,
     size_ms: i64,
+    slide_ms: i64,
+    gap_ms: i64,
     delay_ms: i64,
     lateness_ms: i64,
+}
+
+impl Config {
+    fn window(&self) -> WindowSpec {
+        let size_ms = self.size_ms;
+        match self.kind.as_str() {
+            "tumbling" => WindowSpec::Tumbling { size_ms },
+            "sliding" => WindowSpec::Sliding {
+                size_ms,
+                slide_ms: self.slide_ms,
+            },
+            "session" => WindowSpec::Session {
+                gap_ms: self.gap_ms,
+            },
+            other => panic!("a kind of window that nobody knows: {other}"),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -39,6 +56,14 @@ struct Expect {
     emissions: Vec<Emission>,
     final_counts: Vec<Emission>,
     watermark_after: Vec<i64>,
+    #[serde(default)]
+    partially_dropped: BTreeMap<String, Vec<CaseBounds>>,
+}
+
+#[derive(Deserialize, PartialEq, Debug)]
+struct CaseBounds {
+    start_ms: i64,
+    end_ms: i64,
 }
 
 #[derive(Deserialize, PartialEq, Debug)]
@@ -51,9 +76,23 @@ struct Emission {
     cause: String,
     #[serde(default)]
     after_click: i64,
+    /// Those that had fired.
+    #[serde(default)]
+    replaces: Vec<CaseBounds>,
 }
 
-fn emissions(changed: &[Changed<'_>], after_click: i64) -> Vec<Emission> {
+impl From<Bounds> for CaseBounds {
+    fn from(Bounds { start_ms, end_ms }: Bounds) -> Self {
+        Self { start_ms, end_ms }
+    }
+}
+
+/// What fired or was corrected; `fired` are the windows that had fired before.
+fn emissions(
+    changed: &[Changed<'_>],
+    fired: &HashSet<WindowKey<'_>>,
+    after_click: i64,
+) -> Vec<Emission> {
     let told = changed.iter().filter(|c| c.pane != Pane::Early);
     told.map(|c| Emission {
         start_ms: c.key.start_ms,
@@ -67,68 +106,53 @@ fn emissions(changed: &[Changed<'_>], after_click: i64) -> Vec<Emission> {
         }
         .to_owned(),
         after_click,
+        replaces: c
+            .replaces
+            .iter()
+            .filter(|part| fired.contains(&WindowKey::new(0, **part, c.key.group.clone())))
+            .map(|part| CaseBounds::from(*part))
+            .collect(),
     })
     .collect()
 }
 
 fn run(case: &Case) {
-    let plan = Plan {
-        delay_ms: case.config.delay_ms,
-        rollups: vec![Rollup {
-            name: "pages".to_owned(),
-            group_by: GroupBy::Page,
-            window: WindowSpec::Tumbling {
-                size_ms: case.config.size_ms,
-            },
-            aggregate: AggregateKind::Count,
-            lateness_ms: case.config.lateness_ms,
-        }],
-    };
-    let mut progress = Progress {
-        watermark: Watermark::MINUS_INFINITY,
-        newest_event_ms: None,
-    };
-    let clicks: Vec<Click> = case.clicks.iter().map(click).collect();
-    let mut table: BTreeMap<WindowKey<'_>, Window> = BTreeMap::new();
+    let config = &case.config;
+    let rollup = rollup(config.window(), GroupBy::Page, config.lateness_ms);
+    let plan = plan(config.delay_ms, vec![rollup]);
+    let clicks: Vec<Click> = case
+        .clicks
+        .iter()
+        .map(|c| click(c.at_ms, &c.page))
+        .collect();
+    let mut book = TestBook::new(&plan);
     let mut seen = Vec::new();
     for (index, (click, sent)) in clicks.iter().zip(&case.clicks).enumerate() {
-        let batch = [click];
-        let reach = reach(&plan, progress, &batch);
-        let loaded = table.iter().filter(|(key, window)| {
-            reach.touched.contains(key) || (!window.fired && reach.due.ended(key.end_ms))
-        });
-        let loaded: Windows<'_> = loaded.map(|(k, w)| (k.clone(), w.clone())).collect();
-        let outcome = apply(&plan, progress, &batch, loaded);
-        progress = outcome.progress;
-        let status = match outcome.verdicts[0].status {
+        let which = format!("{}: {}", case.name, sent.id);
+        let fired = fired(&book);
+        let changed = book.commit(std::slice::from_ref(click));
+        let verdict = &book.verdicts[index];
+        let status = match verdict.status {
             Status::OnTime => "on_time",
             Status::Late => "late",
             Status::Dropped => "dropped",
         };
+        assert_eq!(status, case.expect.status[&sent.id], "{which}");
+        let missed: Vec<CaseBounds> = verdict.missed.iter().map(|m| m.bounds.into()).collect();
+        let expected = case.expect.partially_dropped.get(&sent.id);
+        assert_eq!(missed, *expected.unwrap_or(&Vec::new()), "{which}");
         assert_eq!(
-            status, case.expect.status[&sent.id],
-            "{}: {}",
-            case.name, sent.id
-        );
-        assert_eq!(
-            progress.watermark.stored(),
+            book.progress.watermark.stored(),
             Some(case.expect.watermark_after[index]),
-            "{}: watermark after {}",
-            case.name,
-            sent.id
+            "watermark after {which}",
         );
-        seen.extend(emissions(&outcome.changed, i64::try_from(index).unwrap()));
-        table.extend(outcome.changed.into_iter().map(|c| (c.key, c.window)));
+        seen.extend(emissions(&changed, &fired, i64::try_from(index).unwrap()));
     }
-    let unfired = table.iter().filter(|(_, window)| !window.fired);
-    let outcome = close(
-        progress,
-        unfired.map(|(k, w)| (k.clone(), w.clone())).collect(),
-    );
-    seen.extend(emissions(&outcome.changed, -1));
+    let fired = fired(&book);
+    seen.extend(emissions(&book.close(), &fired, -1));
     assert_eq!(seen, case.expect.emissions, "{}: emissions", case.name);
-    let finals: Vec<_> = table
-        .iter()
+    let rows = book.table.iter();
+    let finals: Vec<_> = rows
         .map(|(k, w)| (k.start_ms, k.end_ms, k.group.to_string(), w.state.weight()))
         .collect();
     let expected: Vec<_> = case
@@ -140,33 +164,21 @@ fn run(case: &Case) {
     assert_eq!(finals, expected, "{}: final counts", case.name);
 }
 
-fn click(sent: &CaseClick) -> Click {
-    let at = Timestamp::from_millis(sent.at_ms).unwrap();
-    Click {
-        id: ClickId::chosen(Uuid::nil(), &sent.id),
-        at,
-        received_at: at,
-        page: sent.page.clone(),
-        visitor: None,
-        referrer: None,
-        source: None,
-        value: None,
-    }
+fn fired<'a>(book: &TestBook<'a>) -> HashSet<WindowKey<'a>> {
+    let fired = book.table.iter().filter(|(_, row)| row.fired);
+    fired.map(|(key, _)| key.clone()).collect()
 }
 
 #[test]
-fn golden_cases_with_tumbling_windows() {
+fn golden_cases() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/windows");
     let mut ran = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        let case: Case = serde_json::from_str(&text).unwrap();
-        if case.config.kind == "tumbling" {
-            run(&case);
-            ran += 1;
-        }
+        run(&serde_json::from_str(&text).unwrap());
+        ran += 1;
     }
-    assert_eq!(ran, 23, "cases with tumbling windows");
+    assert_eq!(ran, 50, "cases");
 }
 
 /// The example worked by hand in the description of the engine: tumbling 10, delay 2, lateness 10.
@@ -183,6 +195,7 @@ fn the_case_worked_by_hand() {
         count,
         cause: cause.to_owned(),
         after_click,
+        replaces: Vec::new(),
     };
     let id = |i: usize| format!("c{i}");
     run(&Case {
@@ -190,6 +203,8 @@ fn the_case_worked_by_hand() {
         config: Config {
             kind: "tumbling".to_owned(),
             size_ms: 10,
+            slide_ms: 0,
+            gap_ms: 0,
             delay_ms: 2,
             lateness_ms: 10,
         },
@@ -215,6 +230,7 @@ fn the_case_worked_by_hand() {
                 .map(|(start, count)| emission(start, count, "", 0))
                 .into(),
             watermark_after: vec![-1, 7, 10, 10, 21, 21, 29, 29],
+            partially_dropped: BTreeMap::new(),
         },
     });
 }

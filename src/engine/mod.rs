@@ -27,6 +27,8 @@ mod working;
 mod golden_tests;
 #[cfg(test)]
 mod property_tests;
+#[cfg(test)]
+mod testing;
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -152,6 +152,7 @@ pub(super) async fn post(
     headers: HeaderMap,
     Raw(body): Raw,
 ) -> Result<Json<ReceiptBody>, Problem> {
+    let _in_hand = state.lanes.hold(&name);
     let received_at = Timestamp::now();
     let known = auth.book(&state, &name, Scope::Write).await?;
     let form = form_of(&headers)?;

@@ -6,7 +6,7 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::commit::windows;
-use super::commit::{CommitError, Committed, Receipt, Refusal, Tally};
+use super::commit::{CommitError, Committed, Refusal};
 use super::pulse::Pulse;
 use crate::book::hot::{self, LockedBook};
 use crate::book::{self, BookPatch, FieldError};
@@ -47,7 +47,7 @@ pub async fn carry_out(
     let mut tx = conn.begin().await?;
     let locked = hot::lock(&mut tx, &[id], 1).await?.pop();
     let done = match locked {
-        None => Err(refused(Refusal::NoSuchBook)),
+        None => Err(Committed::refused(Refusal::NoSuchBook)),
         Some(book) => apply(&mut tx, book, command, now, pulse).await?,
     };
     let (mut book, done) = match done {
@@ -72,15 +72,7 @@ pub async fn carry_out(
     hot::reconfigure(&mut tx, &book).await?;
     hot::advance(&mut tx, &[&book]).await?;
     tx.commit().await?;
-    Ok(Committed {
-        woken: vec![id],
-        tally: Tally {
-            minted: done.frames.len() as u64,
-            pruned,
-            ..Tally::default()
-        },
-        ..unchanged(&book)
-    })
+    Ok(Committed::moved(&book, done.frames.len(), pruned))
 }
 
 /// Does to the book what the command says; `Err` holds the answer where nothing is to be done.
@@ -94,7 +86,7 @@ async fn apply(
     let done = match command {
         Command::Close if !book.closed => close(conn, &mut book, now, pulse).await?,
         Command::Reopen if book.closed => reopen(&mut book, now)?,
-        Command::Close | Command::Reopen => return Ok(Err(unchanged(&book))),
+        Command::Close | Command::Reopen => return Ok(Err(Committed::unchanged(&book))),
         Command::Update(patch) => match update(&mut book, patch, now)? {
             Ok(done) => done,
             Err(nothing) => return Ok(Err(nothing)),
@@ -170,10 +162,10 @@ fn update(
     }
     errors.extend(book::check_counting(&settings, &rollups));
     if !errors.is_empty() {
-        return Ok(Err(refused(Refusal::Invalid(errors))));
+        return Ok(Err(Committed::refused(Refusal::Invalid(errors))));
     }
     if rollups != book.rollups && book.progress.newest_event_ms.is_some() {
-        return Ok(Err(refused(Refusal::HasClicks)));
+        return Ok(Err(Committed::refused(Refusal::HasClicks)));
     }
     let title_stays = patch
         .title
@@ -181,7 +173,7 @@ fn update(
         .is_none_or(|title| *title == book.title);
     let origins_stay = patch.origins.as_ref().is_none_or(|o| *o == book.origins);
     if title_stays && origins_stay && settings == book.settings && rollups == book.rollups {
-        return Ok(Err(unchanged(book)));
+        return Ok(Err(Committed::unchanged(book)));
     }
     book.settings = settings;
     book.rollups = rollups;
@@ -197,25 +189,4 @@ fn update(
         body: json!({ "settings": book.settings, "rollups": book.rollups }),
         frames: vec![frame::mint_status(book, now, "settings")?],
     }))
-}
-
-fn refused(refusal: Refusal) -> Committed {
-    Committed {
-        replies: vec![Err(refusal)],
-        woken: Vec::new(),
-        tally: Tally::default(),
-    }
-}
-
-fn unchanged(book: &LockedBook) -> Committed {
-    Committed {
-        replies: vec![Ok(Receipt {
-            fates: Vec::new(),
-            position: book.position,
-            revision: book.revision,
-            watermark: book.progress.watermark,
-        })],
-        woken: Vec::new(),
-        tally: Tally::default(),
-    }
 }

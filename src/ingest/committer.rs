@@ -18,6 +18,8 @@ use uuid::Uuid;
 
 use super::command;
 use super::commit::{self, Batch, CommitError, Committed};
+use super::idle;
+use super::in_hand::InHand;
 use super::lane::{Queued, SubmitError, Work};
 use super::pulse::Pulse;
 use super::retry::{self, Kind};
@@ -30,6 +32,7 @@ pub(super) struct Committer {
     database: PgConnectOptions,
     connection: Option<PgConnection>,
     hub: Arc<Hub>,
+    in_hand: Arc<InHand>,
     /// Cancelled when there is no more time to wait for anything.
     hurry: CancellationToken,
 }
@@ -78,11 +81,17 @@ impl Group {
 }
 
 impl Committer {
-    pub(super) fn new(database: PgConnectOptions, hub: Arc<Hub>, hurry: CancellationToken) -> Self {
+    pub(super) fn new(
+        database: PgConnectOptions,
+        hub: Arc<Hub>,
+        in_hand: Arc<InHand>,
+        hurry: CancellationToken,
+    ) -> Self {
         Self {
             database,
             connection: None,
             hub,
+            in_hand,
             hurry,
         }
     }
@@ -183,7 +192,7 @@ impl Committer {
         let now = Timestamp::now();
         let started = Instant::now();
         let pulse = Pulse::new();
-        let work = transaction(connection, now, requests, again, &pulse);
+        let work = transaction(connection, now, requests, again, &self.in_hand, &pulse);
         // A panic in one transaction must not end the lane for everyone.
         let work = AssertUnwindSafe(work).catch_unwind();
         let committed = tokio::select! {
@@ -203,22 +212,29 @@ impl Committer {
     }
 }
 
-/// A command stands alone; clicks are committed together.
+/// Clicks are committed together; everything else stands alone.
 async fn transaction(
     connection: &mut PgConnection,
     now: Timestamp,
     requests: &[Queued],
     again: bool,
+    in_hand: &InHand,
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
-    if let [request] = requests
-        && let Work::Command(command) = &request.work
-    {
-        return command::carry_out(connection, now, request.book, command, pulse).await;
+    if let [Queued { book, work, .. }] = requests {
+        match work {
+            Work::Command(command) => {
+                return command::carry_out(connection, now, *book, command, pulse).await;
+            }
+            Work::Idle { slug } => {
+                return idle::step(connection, now, (*book, slug), in_hand, pulse).await;
+            }
+            Work::Clicks(_) => {}
+        }
     }
     let batches = requests.iter().filter_map(|request| match &request.work {
         Work::Clicks(batch) => Some((request.book, batch)),
-        Work::Command(_) => None,
+        Work::Command(_) | Work::Idle { .. } => None,
     });
     let batches: Vec<(Uuid, &Batch)> = batches.collect();
     commit::commit(connection, now, &batches, again, pulse).await

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::command::Command;
 use super::commit::{Batch, Receipt, Refusal};
 use super::committer::Committer;
+use super::in_hand::{Held, InHand};
 use crate::stream::hub::Hub;
 use crate::telemetry;
 
@@ -36,13 +37,26 @@ pub enum Work {
     Clicks(Batch),
     /// Change the book.
     Command(Command),
+    /// Let its event time go on, if it is idle.
+    Idle {
+        /// The name, besides its id, that requests know it by.
+        slug: String,
+    },
 }
 
 impl Work {
     fn clicks(&self) -> usize {
         match self {
             Self::Clicks(batch) => batch.clicks.len(),
-            Self::Command(_) => 0,
+            Self::Command(_) | Self::Idle { .. } => 0,
+        }
+    }
+
+    /// Whether it has a transaction of its own.
+    fn stands_alone(&self) -> bool {
+        match self {
+            Self::Clicks(_) => false,
+            Self::Command(_) | Self::Idle { .. } => true,
         }
     }
 }
@@ -95,6 +109,7 @@ impl Queued {
 #[derive(Debug)]
 pub struct Lanes {
     lanes: Vec<Lane>,
+    in_hand: Arc<InHand>,
 }
 
 #[derive(Debug)]
@@ -115,6 +130,7 @@ impl Lanes {
         tasks: &TaskTracker,
         hurry: &CancellationToken,
     ) -> Self {
+        let in_hand = Arc::new(InHand::default());
         let lanes = (0..config.lanes).map(|number| {
             // A request takes room for at least one click, so this channel never fills before
             // the room is gone.
@@ -123,7 +139,12 @@ impl Lanes {
                 number: number.to_string(),
                 requests,
                 held_back: None,
-                committer: Committer::new(database.clone(), Arc::clone(hub), hurry.clone()),
+                committer: Committer::new(
+                    database.clone(),
+                    Arc::clone(hub),
+                    Arc::clone(&in_hand),
+                    hurry.clone(),
+                ),
                 gather: config.gather,
                 hurry: hurry.clone(),
             };
@@ -135,7 +156,15 @@ impl Lanes {
         });
         Self {
             lanes: lanes.collect(),
+            in_hand,
         }
+    }
+
+    /// Notes that clicks for the book `name`, an id or a slug, are being received; it is not idle
+    /// until the answer is given and this is dropped.
+    #[must_use]
+    pub fn hold(&self, name: &str) -> Held {
+        self.in_hand.hold(name)
     }
 
     /// Queues `work` for `book` and waits until it is committed or refused.
@@ -212,10 +241,10 @@ impl Worker {
         self.requests.recv().await
     }
 
-    /// Takes what is queued, up to the bounds of one transaction. A command stands alone: it comes
+    /// Takes what is queued, up to the bounds of one transaction. What stands alone comes
     /// after the clicks before it and before those behind it.
     fn gather_group(&mut self, first: Queued) -> Vec<Queued> {
-        let alone = matches!(first.work, Work::Command(_));
+        let alone = first.work.stands_alone();
         let mut clicks = first.work.clicks();
         let mut books = HashSet::from([first.book]);
         let mut group = vec![first];
@@ -225,7 +254,7 @@ impl Worker {
             };
             let more = next.work.clicks();
             let new_book = !books.contains(&next.book);
-            if matches!(next.work, Work::Command(_))
+            if next.work.stands_alone()
                 || clicks + more > MAX_CLICKS
                 || (new_book && books.len() == MAX_BOOKS)
             {

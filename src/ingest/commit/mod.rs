@@ -126,6 +126,45 @@ pub struct Committed {
     pub tally: Tally,
 }
 
+impl Committed {
+    /// A request for one book that was refused; nothing was done.
+    pub(super) fn refused(refusal: Refusal) -> Self {
+        Self {
+            replies: vec![Err(refusal)],
+            woken: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// A request that was carried out without changing the book.
+    pub(super) fn unchanged(book: &LockedBook) -> Self {
+        Self {
+            replies: vec![Ok(Receipt {
+                fates: Vec::new(),
+                position: book.position,
+                revision: book.revision,
+                watermark: book.progress.watermark,
+            })],
+            woken: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// A request that changed the book.
+    pub(super) fn moved(book: &LockedBook, minted: usize, pruned: u64) -> Self {
+        let tally = Tally {
+            minted: minted as u64,
+            pruned,
+            ..Tally::default()
+        };
+        Self {
+            woken: vec![book.id],
+            tally,
+            ..Self::unchanged(book)
+        }
+    }
+}
+
 /// What a transaction did.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Tally {

@@ -1,0 +1,137 @@
+//! What the engine's tests share: a book whose windows lie in a map instead of a table, and logs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::*;
+use crate::click::{ClickId, Micros};
+use crate::rollup::{AggregateKind, Field, GroupBy, WindowSpec};
+use crate::time::Timestamp;
+
+/// A book that counts, commit by commit.
+pub(super) struct TestBook<'a> {
+    plan: &'a Plan,
+    next_seq: i64,
+    pub(super) progress: Progress,
+    pub(super) table: BTreeMap<WindowKey<'a>, Window>,
+    pub(super) verdicts: Vec<Verdict>,
+}
+
+impl<'a> TestBook<'a> {
+    pub(super) fn new(plan: &'a Plan) -> Self {
+        Self {
+            plan,
+            next_seq: 1,
+            progress: Progress::NONE,
+            table: BTreeMap::new(),
+            verdicts: Vec::new(),
+        }
+    }
+
+    /// Counts all of `log`, a commit at each cut.
+    pub(super) fn counted(plan: &'a Plan, log: &'a [Click], cuts: &[usize]) -> Self {
+        let mut book = Self::new(plan);
+        let mut from = 0;
+        for cut in cuts.iter().chain([&log.len()]) {
+            let to = (*cut).clamp(from, log.len());
+            book.commit(&log[from..to]);
+            from = to;
+        }
+        book
+    }
+
+    /// Counts a batch, with no other windows than those that the engine asks for.
+    pub(super) fn commit(&mut self, batch: &'a [Click]) -> Vec<Changed<'a>> {
+        let logged: Vec<Logged<'a>> = (self.next_seq..)
+            .zip(batch)
+            .map(|(seq, click)| Logged { seq, click })
+            .collect();
+        // Gaps are allowed.
+        self.next_seq += 2 * i64::try_from(batch.len()).unwrap();
+        let reach = reach(self.plan, self.progress, &logged);
+        let loaded = self.load(&reach);
+        let outcome = apply(self.plan, self.progress, &logged, loaded);
+        assert_eq!(outcome.progress.watermark, reach.due);
+        self.settle(outcome)
+    }
+
+    pub(super) fn close(&mut self) -> Vec<Changed<'a>> {
+        let to = Watermark::END_OF_TIME;
+        let loaded = self.load(&Reach::due(to));
+        let outcome = advance(self.plan, self.progress, to, loaded);
+        self.settle(outcome)
+    }
+
+    fn load(&self, reach: &Reach<'a>) -> Windows<'a> {
+        let wanted = |key: &WindowKey<'a>, window: &Window| {
+            let in_a_span = reach.spans.iter().any(|span| {
+                span.rollup == key.rollup
+                    && span.group == key.group
+                    && span.bounds.overlaps(key.bounds())
+            });
+            let due = !window.fired && reach.due.ended(key.end_ms);
+            in_a_span || due || reach.touched.contains(key)
+        };
+        let rows = self.table.iter().filter(|(key, row)| wanted(key, row));
+        rows.map(|(key, row)| (key.clone(), row.clone())).collect()
+    }
+
+    fn settle(&mut self, outcome: Outcome<'a>) -> Vec<Changed<'a>> {
+        self.progress = outcome.progress;
+        self.verdicts.extend(outcome.verdicts);
+        for changed in &outcome.changed {
+            for bounds in &changed.replaces {
+                let group = changed.key.group.clone();
+                let part = WindowKey::new(changed.key.rollup, *bounds, group);
+                assert!(self.table.remove(&part).is_some(), "{part:?} was there");
+            }
+            self.table
+                .insert(changed.key.clone(), changed.window.clone());
+        }
+        outcome.changed
+    }
+}
+
+/// A click that happened at `at_ms` and has everything that can be counted.
+pub(super) fn click(at_ms: i64, page: &str) -> Click {
+    let at = Timestamp::from_millis(at_ms).unwrap();
+    Click {
+        id: ClickId::chosen(Uuid::nil(), "x"),
+        at,
+        received_at: at,
+        page: page.to_owned(),
+        visitor: Some(format!("v{}", at_ms.rem_euclid(5))),
+        referrer: None,
+        source: (at_ms % 3 == 0).then(|| "feed".to_owned()),
+        value: (at_ms % 4 != 0).then_some(Micros(at_ms * 100_000)),
+    }
+}
+
+pub(super) fn rollup(window: WindowSpec, group_by: GroupBy, lateness_ms: i64) -> Rollup {
+    Rollup {
+        name: "r".to_owned(),
+        group_by,
+        window,
+        aggregate: AggregateKind::Count,
+        of: None,
+        lateness_ms,
+    }
+}
+
+pub(super) fn of(rollup: Rollup, aggregate: AggregateKind, of: Field) -> Rollup {
+    Rollup {
+        aggregate,
+        of: Some(of),
+        ..rollup
+    }
+}
+
+pub(super) fn plan(delay_ms: i64, rollups: Vec<Rollup>) -> Plan {
+    Plan {
+        delay_ms,
+        rollups,
+        structure: Arc::default(),
+    }
+}

@@ -1,0 +1,153 @@
+//! Idleness: when nothing is received, a book's event time goes on with the clock, so that the last
+//! windows of a quiet book fire and close by themselves.
+//!
+//! **Promises.** A step is taken under the row's lock, against the stored time of last receipt, so
+//! neither a restart nor another book's clicks move a watermark; not while this process has clicks
+//! of the book in hand; and only where it fires or closes a window. It is written to the book's log,
+//! so that a replay reads it instead of a clock.
+//!
+//! **Called by** `committer`, which takes the steps in the books' lanes; [`run`] looks for the books.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use serde_json::json;
+use sqlx::{Connection, PgConnection, PgPool};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::commit::windows::{self, Changes};
+use super::commit::{CommitError, Committed, Refusal};
+use super::in_hand::InHand;
+use super::lane::{Lanes, Work};
+use super::pulse::Pulse;
+use crate::book::hot::{self, LockedBook};
+use crate::book::{self, table};
+use crate::engine::{self, Idleness, Outcome, Plan, Reach, Watermark};
+use crate::frame;
+use crate::telemetry;
+use crate::time::Timestamp;
+
+/// How often idle books are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks for idle books that have something due, and has their lanes take the step.
+pub async fn run(pool: PgPool, lanes: Arc<Lanes>, stop: CancellationToken) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut steps = FuturesUnordered::new();
+    let mut stepping: HashSet<Uuid> = HashSet::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some((id, taken)) = steps.next() => {
+                stepping.remove(&id);
+                // What went wrong is logged where it did; the next look finds the book again.
+                let _: Result<_, super::lane::SubmitError> = taken;
+                continue;
+            }
+            _ = looks.tick() => {}
+        }
+        let due = table::idle_and_due(&pool, Timestamp::now());
+        let due = tokio::select! {
+            () = stop.cancelled() => return,
+            due = due => due,
+        };
+        match due {
+            Ok(books) => {
+                for (id, slug) in books.into_iter().filter(|(id, _)| stepping.insert(*id)) {
+                    let lanes = Arc::clone(&lanes);
+                    steps.push(async move { (id, lanes.submit(id, Work::Idle { slug }).await) });
+                }
+            }
+            Err(error) => {
+                tracing::debug!(error = %telemetry::chain(&error), "idle books were not looked for");
+            }
+        }
+    }
+}
+
+/// Takes a book's step, if there is one to take.
+///
+/// # Errors
+/// Everything was rolled back.
+pub async fn step(
+    conn: &mut PgConnection,
+    now: Timestamp,
+    (id, slug): (Uuid, &str),
+    in_hand: &InHand,
+    pulse: &Pulse,
+) -> Result<Committed, CommitError> {
+    let mut tx = conn.begin().await?;
+    let Some(mut book) = hot::lock(&mut tx, &[id], 1).await?.pop() else {
+        tx.rollback().await?;
+        return Ok(Committed::refused(Refusal::NoSuchBook));
+    };
+    // After the lock and after `now` was taken: what was received before it and is not in hand any
+    // more was committed before the lock.
+    let to = idle_watermark(&book, now).filter(|_| !in_hand.holds(id, slug));
+    let Some(to) = to else {
+        tx.rollback().await?;
+        return Ok(Committed::unchanged(&book));
+    };
+    let plan = book::plan(&book.settings, &book.rollups)?;
+    let watermark = book.progress.watermark;
+    book.due = windows::next_due(&mut tx, &book, &plan, watermark).await?;
+    if !book.due.by(to) {
+        // Nothing to fire or close: only when there will be is written down.
+        hot::advance(&mut tx, &[&book]).await?;
+        tx.commit().await?;
+        return Ok(Committed::unchanged(&book));
+    }
+    pulse.beat();
+    let (frames, pruned) = advance(&mut tx, &mut book, &plan, to, now, pulse).await?;
+    hot::advance(&mut tx, &[&book]).await?;
+    tx.commit().await?;
+    Ok(Committed::moved(&book, frames, pruned))
+}
+
+fn idle_watermark(book: &LockedBook, now: Timestamp) -> Option<Watermark> {
+    let idleness = Idleness {
+        timeout_ms: book.settings.idle_timeout_ms?,
+        delay_ms: book.settings.delay_ms,
+        last_received_ms: book.last_received_ms?,
+        now_ms: now.millis(),
+    };
+    idleness.watermark(book.progress).filter(|_| !book.closed)
+}
+
+/// Moves the watermark, fires what has ended, and logs the step. Says how many frames were minted
+/// and pruned.
+async fn advance(
+    conn: &mut PgConnection,
+    book: &mut LockedBook,
+    plan: &Plan,
+    to: Watermark,
+    now: Timestamp,
+    pulse: &Pulse,
+) -> Result<(usize, u64), CommitError> {
+    let mut loaded = windows::load(conn, vec![(&*book, plan, Reach::due(to))]).await?;
+    let unfired = loaded.remove(&book.id).unwrap_or_default();
+    let Outcome {
+        progress, changed, ..
+    } = engine::advance(plan, book.progress, to, unfired);
+    book.progress = progress;
+    book.revision += 1;
+    let mut frames = Vec::new();
+    if !changed.is_empty() {
+        frames = frame::mint_counts(book, now, &plan.rollups, &changed)?;
+    }
+    let mut changes = Changes::default();
+    changes.note(book, plan, changed);
+    windows::write(conn, &changes, now, pulse).await?;
+    frame::insert(conn, &frames).await?;
+    let pruned = frame::prune(conn, &mut [&mut *book]).await?;
+    book.due = windows::next_due(conn, book, plan, to).await?;
+    let body = json!({ "watermark_ms": to.stored() });
+    hot::log(conn, book.id, book.first_seq, "idle", now.millis(), &body).await?;
+    Ok((frames.len(), pruned))
+}
