@@ -213,6 +213,13 @@ mod tests {
         }
     }
 
+    /// The pages of some chapters, how they are named, and the mistakes in them.
+    type Case<'a> = (
+        &'a [&'a [&'a str]],
+        Naming<'a>,
+        Vec<(Option<usize>, &'a str)>,
+    );
+
     fn list(chapters: &[&[&str]]) -> Vec<Chapter> {
         let ids = (0..).map(|n: usize| n.to_string());
         ids.zip(chapters).map(|(id, p)| chapter(&id, p)).collect()
@@ -287,7 +294,7 @@ mod tests {
     #[test]
     fn a_page_is_in_one_chapter_at_most() {
         let taken = |at| vec![(Some(at), "page_taken")];
-        let cases: [(&[&[&str]], Naming<'_>, Vec<(Option<usize>, &str)>); 15] = [
+        let cases: Vec<Case<'_>> = vec![
             (&[&["/a"], &["/a"]], AS_SENT, taken(1)),
             (&[&["/a"], &["/a/"]], AS_SENT, vec![]),
             (&[&["/a"], &["/a/"]], CANONICAL, taken(1)),

@@ -20,7 +20,7 @@ fn takes_along(name: &str, page: &str, canonical: bool) -> bool {
 }
 
 /// The chapters of which one name is of this kind.
-fn with<'a>(chapters: &'a [Chapter], is: impl Fn(&str) -> bool) -> Vec<&'a str> {
+fn with(chapters: &[Chapter], is: impl Fn(&str) -> bool) -> Vec<&str> {
     let has = |chapter: &&Chapter| chapter.pages.iter().any(|name| is(name));
     chapters.iter().filter(has).map(|c| c.id.as_str()).collect()
 }
