@@ -146,6 +146,19 @@ pub async fn lock(
     Ok(books.collect())
 }
 
+/// Takes the row of `id` if nobody holds it; says whether it did. For work that can be left to
+/// another time: whoever waits for a row keeps a lane waiting.
+///
+/// # Errors
+/// What the database says.
+pub async fn take_if_free(conn: &mut PgConnection, id: Uuid) -> Result<bool, sqlx::Error> {
+    let row = sqlx::query!(
+        "SELECT id FROM books WHERE id = $1 FOR UPDATE SKIP LOCKED",
+        id
+    );
+    Ok(row.fetch_optional(conn).await?.is_some())
+}
+
 /// Writes back what a commit of clicks moves: `books` are the locked rows as they are to be.
 ///
 /// # Errors

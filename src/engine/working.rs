@@ -11,7 +11,7 @@ use crate::rollup::{Rollup, WindowSpec};
 /// The windows that a batch works on.
 pub(super) struct Working<'a> {
     /// Tumbling and sliding ones.
-    fixed: HashMap<WindowKey<'a>, Held>,
+    aligned: HashMap<WindowKey<'a>, Held>,
     /// By rollup and group.
     sessions: HashMap<(u16, Cow<'a, str>), Sessions>,
 }
@@ -24,7 +24,7 @@ struct Held {
 impl<'a> Working<'a> {
     pub(super) fn new(plan: &Plan, loaded: Windows<'a>) -> Self {
         let mut working = Self {
-            fixed: HashMap::with_capacity(loaded.len()),
+            aligned: HashMap::with_capacity(loaded.len()),
             sessions: HashMap::new(),
         };
         for (key, window) in loaded {
@@ -36,7 +36,7 @@ impl<'a> Working<'a> {
                 }
                 WindowSpec::Tumbling { .. } | WindowSpec::Sliding { .. } => {
                     let touched = false;
-                    working.fixed.insert(key, Held { window, touched });
+                    working.aligned.insert(key, Held { window, touched });
                 }
             }
         }
@@ -61,7 +61,7 @@ impl<'a> Working<'a> {
             return ended || had_fired;
         }
         let key = WindowKey::new(place, bounds, group);
-        let held = self.fixed.entry(key).or_insert_with(|| Held {
+        let held = self.aligned.entry(key).or_insert_with(|| Held {
             window: Window {
                 fired: false,
                 state: identity(),
@@ -75,7 +75,7 @@ impl<'a> Working<'a> {
 
     /// Fires what has ended, and gives what is different now, in the order of emission.
     pub(super) fn emit(self, watermark: Watermark) -> Vec<Changed<'a>> {
-        let fixed = self.fixed.into_iter().filter_map(|(key, held)| {
+        let aligned = self.aligned.into_iter().filter_map(|(key, held)| {
             let Held { window, touched } = held;
             let fires = window.fired || watermark.ended(key.end_ms);
             let pane = pane(window.fired, fires, touched)?;
@@ -109,15 +109,15 @@ impl<'a> Working<'a> {
                     })
                 })
             });
-        let mut changed: Vec<Changed<'a>> = fixed.chain(sessions).collect();
+        let mut changed: Vec<Changed<'a>> = aligned.chain(sessions).collect();
         changed.sort_unstable_by(|a, b| (a.pane, &a.key).cmp(&(b.pane, &b.key)));
         changed
     }
 }
 
 /// Why a window is told, if it is.
-fn pane(had_fired: bool, has_fired: bool, touched: bool) -> Option<Pane> {
-    match (had_fired, has_fired) {
+fn pane(had_fired: bool, fired: bool, touched: bool) -> Option<Pane> {
+    match (had_fired, fired) {
         (true, _) => touched.then_some(Pane::Late),
         (false, true) => Some(Pane::OnTime),
         (false, false) => touched.then_some(Pane::Early),

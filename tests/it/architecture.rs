@@ -54,7 +54,7 @@ fn uses(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_engine_and_its_words_are_pure() {
-    let pure = ["engine", "click", "rollup", "structure", "page", "time"];
+    let pure = ["engine", "click", "rollup", "page", "structure", "time"];
     let outside = [
         "sqlx",
         "tokio",

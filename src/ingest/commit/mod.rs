@@ -9,23 +9,23 @@
 //! the commit.
 
 pub mod clicks;
+mod ledger;
 pub mod windows;
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
+use self::ledger::{Ledger, Written, open_ledgers};
 use super::pulse::Pulse;
 use crate::book::chapters::{Chapters, Structures};
 use crate::book::hot::{self, LockedBook};
 use crate::book::{self, PlanError, Totals};
 use crate::click::Click;
 use crate::engine::aggregate::StateError;
-use crate::engine::{self, Logged, MissedWindow, Plan, Reach, Status, Watermark};
-use crate::frame::{self, NewFrame};
-use crate::structure::Structure;
+use crate::engine::{self, Plan, Reach, Status, Watermark};
+use crate::frame;
 use crate::time::Timestamp;
 
 /// The clicks of one request.
@@ -296,171 +296,4 @@ fn reaches<'a, 'b>(
         (&ledger.book, &ledger.plan, reach)
     };
     ledgers.values().map(of_ledger).collect()
-}
-
-/// The work of one book in one transaction.
-struct Ledger<'a> {
-    book: LockedBook,
-    plan: Plan,
-    /// All clicks of its requests, in order of arrival.
-    sent: Vec<&'a Click>,
-    rejected: usize,
-    /// Those of them that are new, in the same order.
-    fresh: Vec<Logged<'a>>,
-    /// One for each sent click; taken from the front as requests are answered.
-    fates: VecDeque<Fate>,
-    totals: Totals,
-}
-
-/// What all books of a transaction write, statement by statement.
-#[derive(Default)]
-struct Written<'a> {
-    clicks: Vec<clicks::Row<'a>>,
-    windows: windows::Changes<'a>,
-    frames: Vec<NewFrame>,
-}
-
-fn open_ledgers<'a>(
-    locked: Vec<LockedBook>,
-    requests: &[(Uuid, &'a Batch)],
-    mut structures: HashMap<Uuid, Arc<Structure>>,
-) -> Result<HashMap<Uuid, Ledger<'a>>, PlanError> {
-    let mut ledgers = HashMap::with_capacity(locked.len());
-    for book in locked {
-        let plan = Plan {
-            structure: structures.remove(&book.id).unwrap_or_default(),
-            ..book::plan(&book.settings, &book.rollups)?
-        };
-        let ledger = Ledger {
-            book,
-            plan,
-            sent: Vec::new(),
-            rejected: 0,
-            fresh: Vec::new(),
-            fates: VecDeque::new(),
-            totals: Totals::default(),
-        };
-        ledgers.insert(ledger.book.id, ledger);
-    }
-    for (book, batch) in requests {
-        if let Some(ledger) = ledgers.get_mut(book)
-            && !ledger.book.closed
-        {
-            ledger.sent.extend(&batch.clicks);
-            ledger.rejected += batch.rejected;
-        }
-    }
-    Ok(ledgers)
-}
-
-impl<'a> Ledger<'a> {
-    /// Separates new clicks from those whose id is in the log or came earlier in this transaction.
-    fn sort_out_duplicates(&mut self, known: Option<&HashMap<Uuid, String>>) {
-        let mut seen: HashMap<Uuid, &str> = HashMap::with_capacity(self.sent.len());
-        for click in &self.sent {
-            let id = click.id.uuid;
-            let in_log = known.and_then(|k| k.get(&id)).map(String::as_str);
-            if let Some(page) = in_log.or_else(|| seen.get(&id).copied()) {
-                let differs = page != click.page;
-                self.fates.push_back(Fate::Duplicate { differs });
-                continue;
-            }
-            seen.insert(id, &click.page);
-            let seq = self.book.first_seq + i64::try_from(self.fresh.len()).unwrap_or(i64::MAX);
-            self.fresh.push(Logged { seq, click });
-            // Judged later; its place is kept.
-            self.fates.push_back(Fate::Judged {
-                status: Status::OnTime,
-                missed: Vec::new(),
-            });
-        }
-    }
-
-    /// Counts the fresh clicks into `windows`, moves the book, and notes what is to be written.
-    fn count(
-        &mut self,
-        windows: engine::Windows<'a>,
-        now: Timestamp,
-        written: &mut Written<'a>,
-    ) -> Result<(), CommitError> {
-        let outcome = engine::apply(&self.plan, self.book.progress, &self.fresh, windows);
-        self.settle(&outcome.verdicts);
-        if self.totals == Totals::default() {
-            return Ok(());
-        }
-        let book = &mut self.book;
-        book.totals.add(&self.totals);
-        book.revision += 1;
-        if self.fresh.is_empty() {
-            return Ok(());
-        }
-        book.progress = outcome.progress;
-        let received = self
-            .fresh
-            .iter()
-            .map(|l| l.click.received_at.millis())
-            .max();
-        book.last_received_ms = book.last_received_ms.max(received);
-        let rows = self.fresh.iter().zip(&outcome.verdicts);
-        let rows = rows.map(|(logged, verdict)| clicks::Row {
-            book: book.id,
-            logged: *logged,
-            watermark_before: verdict.watermark_before,
-        });
-        written.clicks.extend(rows);
-        let frames = frame::mint_counts(book, now, &self.plan.rollups, &outcome.changed)?;
-        written.frames.extend(frames);
-        written.windows.note(book, &self.plan, outcome.changed);
-        Ok(())
-    }
-
-    /// Fills the fates of the fresh clicks in, and adds everything up.
-    fn settle(&mut self, verdicts: &[engine::Verdict]) {
-        let to_i64 = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        let totals = &mut self.totals;
-        totals.rejected = to_i64(self.rejected);
-        totals.received = to_i64(self.sent.len() + self.rejected);
-        let mut verdicts = verdicts.iter();
-        for fate in &mut self.fates {
-            let Fate::Judged { status, missed } = fate else {
-                totals.duplicates += 1;
-                continue;
-            };
-            let Some(verdict) = verdicts.next() else {
-                break;
-            };
-            *status = verdict.status;
-            let windows = verdict.missed.iter();
-            *missed = windows.map(|w| Missed::of(w, &self.plan)).collect();
-            match verdict.status {
-                Status::OnTime => totals.on_time += 1,
-                Status::Late => totals.late += 1,
-                Status::Dropped => totals.dropped += 1,
-            }
-        }
-    }
-
-    /// The answer to the book's next request, which had `clicks` clicks.
-    fn reply(&mut self, clicks: usize) -> Result<Receipt, Refusal> {
-        if self.book.closed {
-            return Err(Refusal::Closed);
-        }
-        Ok(Receipt {
-            fates: self.fates.drain(..clicks).collect(),
-            position: self.book.position,
-            revision: self.book.revision,
-            watermark: self.book.progress.watermark,
-            chapters: None,
-        })
-    }
-}
-
-impl Missed {
-    fn of(window: &MissedWindow, plan: &Plan) -> Self {
-        Self {
-            rollup: plan.rollups[usize::from(window.rollup)].name.clone(),
-            start: Timestamp::saturating_from_millis(window.bounds.start_ms),
-            end: Timestamp::saturating_from_millis(window.bounds.end_ms),
-        }
-    }
 }

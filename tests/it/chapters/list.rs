@@ -130,14 +130,14 @@ async fn if_match_keeps_one_change_from_undoing_another() {
     put_if(&api, "if-match", "\"0\"", &list(1))
         .await
         .expect(200);
-    let lost = put_if(&api, "if-match", "\"0\"", &list(2)).await;
-    assert_eq!(lost.problem(412), "precondition_failed");
+    let answer = put_if(&api, "if-match", "\"0\"", &list(2)).await;
+    assert_eq!(answer.problem(412), "precondition_failed");
     // The list that is there already, for a version that is not.
-    let lost = put_if(&api, "if-match", "\"0\"", &list(1)).await;
-    assert_eq!(lost.problem(412), "precondition_failed");
+    let answer = put_if(&api, "if-match", "\"0\"", &list(1)).await;
+    assert_eq!(answer.problem(412), "precondition_failed");
     for other in ["\"2\"", "W/\"1\"", "\"01\"", "\"\"", "\"a\", \"b\"", ","] {
-        let lost = put_if(&api, "if-match", other, &list(2)).await;
-        assert_eq!(lost.problem(412), "precondition_failed", "{other}");
+        let answer = put_if(&api, "if-match", other, &list(2)).await;
+        assert_eq!(answer.problem(412), "precondition_failed", "{other}");
     }
     assert_eq!(read(&api).await, (list(1), "\"1\"".to_owned()));
     for (version, fitting) in [(2, "*"), (3, "\"x,y\", W/\"9\", \"2\""), (4, " \"3\" ")] {
