@@ -55,8 +55,9 @@ pub(super) async fn read(
 /// Replace the chapters
 ///
 /// The whole structure, in order; an empty list removes it. A page is in one chapter at most; pages
-/// are made canonical as those of clicks are; a name that ends in `/*` takes all below it. The
-/// change counts from the next click on. A list that changes nothing leaves the version as it is.
+/// are made canonical as those of clicks are, by the settings of this moment; a name that ends in
+/// `/*` takes all below it. The change counts from the next click on. A list that changes nothing
+/// leaves the version as it is.
 #[utoipa::path(
     put, path = "/v1/books/{book}/chapters", tag = "books", operation_id = "put_chapters",
     params(

@@ -112,6 +112,10 @@ fn named_pages(
     let mut seen = HashSet::new();
     let mut pages = Vec::with_capacity(sent.len());
     for (place, page) in sent.iter().enumerate() {
+        // Nobody reads the rest.
+        if errors.len() >= MAX_ERRORS {
+            break;
+        }
         match named(page, naming) {
             Ok(page) if seen.insert(page.clone()) => pages.push(page),
             Ok(_) => {}
