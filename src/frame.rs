@@ -15,6 +15,7 @@ use crate::book::hot::LockedBook;
 use crate::engine::aggregate::Value;
 use crate::engine::{Changed, Pane};
 use crate::rollup::Rollup;
+use crate::structure::Chapter;
 use crate::time::Timestamp;
 
 /// Most bytes of a frame's data.
@@ -246,6 +247,26 @@ pub fn mint_status(
             status,
             reason,
         })
+    })
+}
+
+/// Mints a `chapter` frame: the chapters were changed.
+///
+/// # Errors
+/// It cannot be written as JSON.
+pub fn mint_chapters(
+    book: &mut LockedBook,
+    now: Timestamp,
+    chapters: &[Chapter],
+) -> Result<NewFrame, serde_json::Error> {
+    #[derive(Serialize)]
+    struct ChaptersBody<'a> {
+        #[serde(flatten)]
+        stamp: Stamp,
+        chapters: &'a [Chapter],
+    }
+    mint(book, now, "chapter", |stamp| {
+        serde_json::to_string(&ChaptersBody { stamp, chapters })
     })
 }
 

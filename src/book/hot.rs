@@ -212,7 +212,7 @@ pub async fn reconfigure(conn: &mut PgConnection, book: &LockedBook) -> Result<(
     sqlx::query!(
         "UPDATE books
          SET closed = $2, watermark_before_close_ms = $3, title = $4, settings = $5, rollups = $6,
-             origins = $7
+             origins = $7, structure_version = $8
          WHERE id = $1",
         book.id,
         book.closed,
@@ -221,6 +221,7 @@ pub async fn reconfigure(conn: &mut PgConnection, book: &LockedBook) -> Result<(
         Json(&book.settings) as _,
         Json(&book.rollups) as _,
         &book.origins,
+        book.structure_version,
     )
     .execute(conn)
     .await?;

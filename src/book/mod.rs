@@ -1,9 +1,11 @@
 //! A book: whatever one dashboard watches, and how it counts.
 //!
-//! This module owns the tables `books` and `book_slugs`. Their rows are read and changed by people
-//! through [`table`]; the write path locks and moves them through [`hot`]; admission, which must
-//! not ask the database about every click, reads them through [`directory`].
+//! This module owns the tables `books`, `book_slugs` and `chapters`. Their rows are read and changed
+//! by people through [`table`] and [`chapters`]; the write path locks and moves them through
+//! [`hot`]; admission, which must not ask the database about every click, reads them through
+//! [`directory`].
 
+pub mod chapters;
 pub mod directory;
 pub mod hot;
 pub mod settings;

@@ -21,6 +21,7 @@ use super::command::Command;
 use super::commit::{Batch, Receipt, Refusal};
 use super::committer::Committer;
 use super::in_hand::{Held, InHand};
+use crate::book::chapters::Structures;
 use crate::stream::hub::Hub;
 use crate::telemetry;
 
@@ -133,6 +134,7 @@ impl Lanes {
         hurry: &CancellationToken,
     ) -> Self {
         let in_hand = Arc::new(InHand::default());
+        let structures = Arc::new(Structures::new());
         let lanes = (0..config.lanes).map(|number| {
             // A request takes room for at least one click, so this channel never fills before
             // the room is gone.
@@ -145,6 +147,7 @@ impl Lanes {
                     database.clone(),
                     Arc::clone(hub),
                     Arc::clone(&in_hand),
+                    Arc::clone(&structures),
                     hurry.clone(),
                 ),
                 gather: config.gather,

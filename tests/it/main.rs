@@ -18,6 +18,7 @@ mod access;
 mod architecture;
 mod books;
 mod cancelled;
+mod chapters;
 mod clicks;
 mod commit_order;
 mod concurrency;
