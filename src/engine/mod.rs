@@ -108,8 +108,8 @@ impl Progress {
         newest_event_ms: None,
     };
 
-    /// Where it stands after a click at `event_ms`, dropped or not, has been seen.
-    /// That goes by the newest of all, which counts for something where the delay has become less.
+    /// Where it stands after a click at `event_ms`, dropped or not, has been seen. The watermark
+    /// goes by the newest of all: the delay may have become less since that came.
     fn after(self, event_ms: i64, delay_ms: i64) -> Self {
         let newest_ms = self.newest_event_ms.map_or(event_ms, |n| n.max(event_ms));
         Self {

@@ -21,7 +21,6 @@ async fn book(api: &Api, slug: &str, window: Value) {
 async fn lengths_that_make_no_sense_are_refused_by_name() {
     let (_database, server) = start().await;
     let api = server.api();
-    let named = |name: &str, window| by_page(name, window);
     let lasting = |lateness: Value| {
         let mut rollup = by_page("r", tumbling(10));
         rollup["lateness_ms"] = lateness;
@@ -29,10 +28,13 @@ async fn lengths_that_make_no_sense_are_refused_by_name() {
     };
     let mut wrong: Vec<(&str, Vec<Value>)> = Vec::new();
     for n in [0, -1, i64::MAX, i64::MIN, SPAN + 1] {
-        wrong.push(("rollups.window.size_ms", vec![named("r", tumbling(n))]));
-        wrong.push(("rollups.window.size_ms", vec![named("r", sliding(n, 1))]));
-        wrong.push(("rollups.window.slide_ms", vec![named("r", sliding(10, n))]));
-        wrong.push(("rollups.window.gap_ms", vec![named("r", session(n))]));
+        wrong.push(("rollups.window.size_ms", vec![by_page("r", tumbling(n))]));
+        wrong.push(("rollups.window.size_ms", vec![by_page("r", sliding(n, 1))]));
+        wrong.push((
+            "rollups.window.slide_ms",
+            vec![by_page("r", sliding(10, n))],
+        ));
+        wrong.push(("rollups.window.gap_ms", vec![by_page("r", session(n))]));
         if n != 0 {
             wrong.push(("rollups.lateness_ms", vec![lasting(json!(n))]));
         }
@@ -43,29 +45,32 @@ async fn lengths_that_make_no_sense_are_refused_by_name() {
         rollup["of"] = json!(of);
         vec![rollup]
     };
-    let many = |n: i64| (0..n).map(|n| named(&format!("r{n}"), tumbling(10 + n)));
+    let many = |n: i64| (0..n).map(|n| by_page(&format!("r{n}"), tumbling(10 + n)));
     wrong.extend([
-        ("rollups.window.slide_ms", vec![named("r", sliding(10, 11))]),
+        (
+            "rollups.window.slide_ms",
+            vec![by_page("r", sliding(10, 11))],
+        ),
         (
             "rollups.lateness_ms",
-            vec![named("r", session(SPAN / 2 + 1))],
+            vec![by_page("r", session(SPAN / 2 + 1))],
         ),
         ("rollups.lateness_ms", vec![lasting(json!(SPAN - 9))]),
-        ("rollups.window", vec![named("r", sliding(101, 1))]),
-        ("rollups.window", vec![named("r", sliding(201, 2))]),
+        ("rollups.window", vec![by_page("r", sliding(101, 1))]),
+        ("rollups.window", vec![by_page("r", sliding(201, 2))]),
         (
             "rollups.window",
             vec![
-                named("a", sliding(99, 1)),
-                named("b", session(1)),
-                named("c", tumbling(1)),
+                by_page("a", sliding(99, 1)),
+                by_page("b", session(1)),
+                by_page("c", tumbling(1)),
             ],
         ),
         ("rollups", vec![]),
         ("rollups", many(9).collect()),
         (
             "rollups.name",
-            vec![named("r", tumbling(1)), named("r", tumbling(2))],
+            vec![by_page("r", tumbling(1)), by_page("r", tumbling(2))],
         ),
         ("rollups.of", of("page")),
         ("rollups.of", of("visitor")),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sqlx::Row;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::{Shown, by_page, counted, ms, now_ms, session, tumbling};
@@ -253,13 +253,17 @@ async fn clicks_whose_sender_has_gone_away_are_in_hand_until_they_are_committed(
     let body = r#"{"page": "/a", "at": 1002}"#;
     let address = api.url.trim_start_matches("http://");
     let mut sender = TcpStream::connect(address).await.unwrap();
-    let request = format!(
+    let head = format!(
         "POST /v1/books/b/clicks HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+         content-type: application/json\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
         api.token,
         body.len()
     );
-    sender.write_all(request.as_bytes()).await.unwrap();
+    sender.write_all(head.as_bytes()).await.unwrap();
+    let mut go_on = [0; 12];
+    sender.read_exact(&mut go_on).await.unwrap();
+    assert_eq!(&go_on, b"HTTP/1.1 100");
+    sender.write_all(body.as_bytes()).await.unwrap();
     for _ in 0..10 {
         api.get("/healthz").await.expect(200);
     }

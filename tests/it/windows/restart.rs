@@ -1,5 +1,7 @@
 //! A server that is killed after every click counts like one that is not.
 
+use std::cmp::Ordering;
+
 use super::cases::{self, Case, Player};
 use crate::harness::{Database, Server};
 
@@ -40,15 +42,11 @@ async fn a_crash_after_every_click_changes_nothing() {
         let api = server.api();
         let mut told = Vec::new();
         for (player, _, clicks) in &players {
-            told.push(if index < *clicks {
-                Some((
-                    player.post(&api, index).await,
-                    i64::try_from(index).unwrap(),
-                ))
-            } else if index == *clicks {
-                Some((player.close(&api).await, -1))
-            } else {
-                None
+            let place = i64::try_from(index).unwrap();
+            told.push(match index.cmp(clicks) {
+                Ordering::Less => Some((player.post(&api, index).await, place)),
+                Ordering::Equal => Some((player.close(&api).await, -1)),
+                Ordering::Greater => None,
             });
         }
         // Before anybody has read of it.
