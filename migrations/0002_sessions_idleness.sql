@@ -7,8 +7,11 @@ CREATE INDEX windows_sessions ON windows (book_id, generation, rollup, group_key
     WHERE session;
 
 -- The start of another window says when it ends; that of a session does not.
+-- Every session ends after it starts: the condition keeps the planner from
+-- taking this index where it is not asked for, to look for a group's sessions
+-- among those of all groups, which it would do as long as it has no statistics.
 CREATE INDEX windows_sessions_by_end ON windows (book_id, generation, rollup, end_ms)
-    WHERE session;
+    WHERE session AND end_ms > start_ms;
 
 -- What the watermark of an idle book must come to, in event time, before a
 -- window fires or closes. Null: not known, for something has happened since.

@@ -13,8 +13,9 @@ use uuid::Uuid;
 use crate::book::Totals;
 use crate::book::hot::LockedBook;
 use crate::engine::aggregate::Value;
-use crate::engine::{Bounds, Changed, Pane};
+use crate::engine::{Changed, Pane};
 use crate::rollup::Rollup;
+use crate::structure::Chapter;
 use crate::time::Timestamp;
 
 /// Most bytes of a frame's data.
@@ -88,28 +89,18 @@ struct PaneBody<'a> {
     end: Timestamp,
     pane: &'static str,
     values: BTreeMap<&'a str, Value>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    replaces: Vec<Replaced<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    replaces: &'a [Replaced<'a>],
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     truncated: bool,
 }
 
-/// A session that went into another.
-#[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
+/// A session that went into another, under the bounds that readers were shown it by.
+#[derive(Clone, Copy, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Replaced<'a> {
     start: Timestamp,
     end: Timestamp,
     group: &'a str,
-}
-
-impl<'a> Replaced<'a> {
-    fn of(changed: &'a Changed<'_>, bounds: Bounds) -> Self {
-        Self {
-            start: Timestamp::saturating_from_millis(bounds.start_ms),
-            end: Timestamp::saturating_from_millis(bounds.end_ms),
-            group: &changed.key.group,
-        }
-    }
 }
 
 /// Mints the frames that tell of a commit's changes: one, or several where one would pass
@@ -165,36 +156,56 @@ fn same_pane(a: &Changed<'_>, b: &Changed<'_>) -> bool {
 }
 
 /// The changed groups of one window as JSON; where they do not fit into `room` bytes, only the
-/// greatest, and fewer of them until they do. A single group always fits.
+/// greatest, and fewer of them until they do; and where one alone does not, for all that it
+/// replaces, only some of that.
 fn pane_within(
     groups: &[Changed<'_>],
     rollups: &[Rollup],
     room: usize,
 ) -> Result<Box<RawValue>, serde_json::Error> {
     let mut groups: Vec<&Changed<'_>> = groups.iter().collect();
-    let mut pane = pane_json(&groups, rollups, false)?;
+    let mut replaces = replaced(&groups);
+    let mut pane = pane_json(&groups, &replaces, rollups, false)?;
     let mut most = TRUNCATED_GROUPS;
     while pane.get().len() > room && groups.len() > 1 {
-        groups.sort_by_key(|c| std::cmp::Reverse(c.window.state.weight()));
+        groups.sort_by_cached_key(|c| std::cmp::Reverse(c.window.state.weight()));
         groups.truncate(most.min(groups.len() - 1));
         most = (most / 2).max(1);
-        pane = pane_json(&groups, rollups, true)?;
+        replaces = replaced(&groups);
+        pane = pane_json(&groups, &replaces, rollups, true)?;
+    }
+    while pane.get().len() > room && !replaces.is_empty() {
+        replaces.truncate(replaces.len() / 2);
+        pane = pane_json(&groups, &replaces, rollups, true)?;
     }
     Ok(pane)
+}
+
+/// What the groups replace, in the order of a pane.
+fn replaced<'a>(groups: &[&'a Changed<'_>]) -> Vec<Replaced<'a>> {
+    let all = groups.iter();
+    let mut replaced: Vec<Replaced<'a>> = all
+        .flat_map(|changed| {
+            let parts = changed.replaces.iter();
+            parts.map(|bounds| Replaced {
+                start: Timestamp::saturating_from_millis(bounds.start_ms),
+                end: Timestamp::saturating_from_millis(bounds.end_ms),
+                group: &changed.key.group,
+            })
+        })
+        .collect();
+    replaced.sort_unstable();
+    replaced
 }
 
 /// `groups` are of one window and not empty.
 fn pane_json(
     groups: &[&Changed<'_>],
+    replaces: &[Replaced<'_>],
     rollups: &[Rollup],
     truncated: bool,
 ) -> Result<Box<RawValue>, serde_json::Error> {
     let Changed { pane, key, .. } = groups[0];
-    let mut replaces: Vec<Replaced<'_>> = groups
-        .iter()
-        .flat_map(|c| c.replaces.iter().map(|bounds| Replaced::of(c, *bounds)))
-        .collect();
-    replaces.sort_unstable();
     serde_json::value::to_raw_value(&PaneBody {
         rollup: &rollups[usize::from(key.rollup)].name,
         start: Timestamp::saturating_from_millis(key.start_ms),
@@ -236,6 +247,26 @@ pub fn mint_status(
             status,
             reason,
         })
+    })
+}
+
+/// Mints a `chapter` frame: the chapters were changed.
+///
+/// # Errors
+/// It cannot be written as JSON.
+pub fn mint_chapters(
+    book: &mut LockedBook,
+    now: Timestamp,
+    chapters: &[Chapter],
+) -> Result<NewFrame, serde_json::Error> {
+    #[derive(Serialize)]
+    struct ChaptersBody<'a> {
+        #[serde(flatten)]
+        stamp: Stamp,
+        chapters: &'a [Chapter],
+    }
+    mint(book, now, "chapter", |stamp| {
+        serde_json::to_string(&ChaptersBody { stamp, chapters })
     })
 }
 

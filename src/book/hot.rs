@@ -146,6 +146,19 @@ pub async fn lock(
     Ok(books.collect())
 }
 
+/// Takes the row of `id` if nobody holds it; says whether it did. For work that can be left to
+/// another time: whoever waits for a row keeps a lane waiting.
+///
+/// # Errors
+/// What the database says.
+pub async fn take_if_free(conn: &mut PgConnection, id: Uuid) -> Result<bool, sqlx::Error> {
+    let row = sqlx::query!(
+        "SELECT id FROM books WHERE id = $1 FOR UPDATE SKIP LOCKED",
+        id
+    );
+    Ok(row.fetch_optional(conn).await?.is_some())
+}
+
 /// Writes back what a commit of clicks moves: `books` are the locked rows as they are to be.
 ///
 /// # Errors
@@ -199,7 +212,7 @@ pub async fn reconfigure(conn: &mut PgConnection, book: &LockedBook) -> Result<(
     sqlx::query!(
         "UPDATE books
          SET closed = $2, watermark_before_close_ms = $3, title = $4, settings = $5, rollups = $6,
-             origins = $7
+             origins = $7, structure_version = $8
          WHERE id = $1",
         book.id,
         book.closed,
@@ -208,6 +221,7 @@ pub async fn reconfigure(conn: &mut PgConnection, book: &LockedBook) -> Result<(
         Json(&book.settings) as _,
         Json(&book.rollups) as _,
         &book.origins,
+        book.structure_version,
     )
     .execute(conn)
     .await?;

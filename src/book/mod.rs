@@ -1,9 +1,11 @@
 //! A book: whatever one dashboard watches, and how it counts.
 //!
-//! This module owns the tables `books` and `book_slugs`. Their rows are read and changed by people
-//! through [`table`]; the write path locks and moves them through [`hot`]; admission, which must
-//! not ask the database about every click, reads them through [`directory`].
+//! This module owns the tables `books`, `book_slugs` and `chapters`. Their rows are read and changed
+//! by people through [`table`] and [`chapters`]; the write path locks and moves them through
+//! [`hot`]; admission, which must not ask the database about every click, reads them through
+//! [`directory`].
 
+pub mod chapters;
 pub mod directory;
 pub mod hot;
 pub mod settings;
@@ -18,7 +20,7 @@ use uuid::Uuid;
 pub use settings::{Settings, SettingsPatch};
 
 use crate::engine::{Plan, Watermark};
-use crate::rollup::{self, RollupSpec};
+use crate::rollup::{self, RollupError, RollupSpec};
 use crate::time::Timestamp;
 
 /// A book as it stands in the table.
@@ -241,6 +243,21 @@ impl FieldError {
     }
 }
 
+impl From<RollupError> for FieldError {
+    fn from(error: RollupError) -> Self {
+        let (index, field) = match error.field {
+            "rollups" => (None, "rollups".to_owned()),
+            field => (Some(error.index), format!("rollups.{field}")),
+        };
+        Self {
+            index,
+            field: Some(field),
+            code: "bad_rollup".to_owned(),
+            detail: error.detail,
+        }
+    }
+}
+
 /// Checks a title.
 #[must_use]
 pub fn check_title(title: &str) -> Option<FieldError> {
@@ -289,12 +306,7 @@ pub fn check_origins(origins: &[String]) -> Vec<FieldError> {
 pub fn check_counting(settings: &Settings, rollups: &[RollupSpec]) -> Vec<FieldError> {
     let mut errors = settings.check();
     match rollup::check(rollups, settings.lateness_ms) {
-        Err(wrong) => errors.extend(wrong.into_iter().map(|e| FieldError {
-            index: Some(e.index),
-            field: Some(format!("rollups.{}", e.field)),
-            code: "bad_rollup".to_owned(),
-            detail: e.detail,
-        })),
+        Err(wrong) => errors.extend(wrong.into_iter().map(FieldError::from)),
         Ok(rollups) => errors.extend(settings.check_future(&rollups)),
     }
     errors

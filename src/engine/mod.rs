@@ -26,6 +26,8 @@ mod working;
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
+mod peer_tests;
+#[cfg(test)]
 mod property_tests;
 #[cfg(test)]
 mod testing;
@@ -106,11 +108,13 @@ impl Progress {
         newest_event_ms: None,
     };
 
-    /// Where it stands after a click at `event_ms`, dropped or not, has been seen.
+    /// Where it stands after a click at `event_ms`, dropped or not, has been seen. The watermark
+    /// goes by the newest of all: the delay may have become less since that came.
     fn after(self, event_ms: i64, delay_ms: i64) -> Self {
+        let newest_ms = self.newest_event_ms.map_or(event_ms, |n| n.max(event_ms));
         Self {
-            watermark: self.watermark.after(event_ms, delay_ms),
-            newest_event_ms: Some(self.newest_event_ms.map_or(event_ms, |n| n.max(event_ms))),
+            watermark: self.watermark.after(newest_ms, delay_ms),
+            newest_event_ms: Some(newest_ms),
         }
     }
 }

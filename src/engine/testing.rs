@@ -65,17 +65,22 @@ impl<'a> TestBook<'a> {
     }
 
     fn load(&self, reach: &Reach<'a>) -> Windows<'a> {
-        let wanted = |key: &WindowKey<'a>, window: &Window| {
-            let in_a_span = reach.spans.iter().any(|span| {
+        let touched = reach.touched.iter();
+        let mut loaded: Windows<'a> = touched
+            .filter_map(|key| Some((key.clone(), self.table.get(key)?.clone())))
+            .collect();
+        let in_a_span = |key: &WindowKey<'a>| {
+            reach.spans.iter().any(|span| {
                 span.rollup == key.rollup
                     && span.group == key.group
                     && span.bounds.overlaps(key.bounds())
-            });
-            let due = !window.fired && reach.due.ended(key.end_ms);
-            in_a_span || due || reach.touched.contains(key)
+            })
         };
-        let rows = self.table.iter().filter(|(key, row)| wanted(key, row));
-        rows.map(|(key, row)| (key.clone(), row.clone())).collect()
+        let due = |key: &WindowKey<'a>, row: &Window| !row.fired && reach.due.ended(key.end_ms);
+        let rows = self.table.iter();
+        let rows = rows.filter(|(key, row)| due(key, row) || in_a_span(key));
+        loaded.extend(rows.map(|(key, row)| (key.clone(), row.clone())));
+        loaded
     }
 
     fn settle(&mut self, outcome: Outcome<'a>) -> Vec<Changed<'a>> {

@@ -43,10 +43,10 @@ impl Watermark {
         end_ms.saturating_add(lateness_ms) <= self.0
     }
 
-    /// The watermark after a click at `event_ms` has been seen. It never goes back.
+    /// The watermark once `newest_ms` is the greatest event time seen. It never goes back.
     #[must_use]
-    pub fn after(self, event_ms: i64, delay_ms: i64) -> Self {
-        self.max(Self(event_ms.saturating_sub(delay_ms)))
+    pub fn after(self, newest_ms: i64, delay_ms: i64) -> Self {
+        self.max(Self(newest_ms.saturating_sub(delay_ms)))
     }
 }
 

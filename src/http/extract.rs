@@ -30,18 +30,9 @@ impl<T: DeserializeOwned> FromRequest<AppState> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
-        let kind = request.headers().get(CONTENT_TYPE);
-        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let essence = kind.split(';').next().unwrap_or_default().trim();
-        if !essence.eq_ignore_ascii_case("application/json") {
-            let detail = "send `Content-Type: application/json`";
-            return Err(Problem::new(Code::UnsupportedMediaType, detail));
-        }
-        let Raw(bytes) = Raw::from_request(request, state).await?;
+        let bytes = json_bytes(request, state).await?;
         // By the grammar first: what is no JSON at all is another mistake than a wrong field.
-        let raw: &RawValue = serde_json::from_slice(&bytes).map_err(|error| {
-            Problem::new(Code::NotJson, format!("the body is no JSON: {error}"))
-        })?;
+        let raw: &RawValue = serde_json::from_slice(&bytes).map_err(|error| no_json(&error))?;
         // Serde would take a list of its fields for a struct.
         if raw.get().starts_with('[') {
             return Err(wrong_shape(
@@ -49,15 +40,62 @@ impl<T: DeserializeOwned> FromRequest<AppState> for Body<T> {
                 "an object is wanted, not a list".to_owned(),
             ));
         }
-        let mut json = serde_json::Deserializer::from_slice(&bytes);
-        serde_path_to_error::deserialize(&mut json)
-            .map(Self)
-            .map_err(|error| {
-                let path = error.path().clone();
-                wrong_shape(Some(&path), error.into_inner().to_string())
-            })
+        parsed(&bytes).map(Self)
     }
 }
+
+/// A JSON body: a list of objects.
+pub(super) struct ListBody<T>(pub(super) Vec<T>);
+
+impl<T: DeserializeOwned> FromRequest<AppState> for ListBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
+        let bytes = json_bytes(request, state).await?;
+        let raw: &RawValue = serde_json::from_slice(&bytes).map_err(|error| no_json(&error))?;
+        // As above, for each of them.
+        let items: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+        if let Some(index) = items.iter().position(|item| item.get().starts_with('[')) {
+            return Err(Problem::with_errors(
+                Code::Invalid,
+                vec![FieldError {
+                    index: Some(index),
+                    field: None,
+                    code: WRONG_SHAPE.to_owned(),
+                    detail: "an object is wanted, not a list".to_owned(),
+                }],
+            ));
+        }
+        parsed(&bytes).map(Self)
+    }
+}
+
+async fn json_bytes(request: Request, state: &AppState) -> Result<Bytes, Problem> {
+    let kind = request.headers().get(CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case("application/json") {
+        let detail = "send `Content-Type: application/json`";
+        return Err(Problem::new(Code::UnsupportedMediaType, detail));
+    }
+    let Raw(bytes) = Raw::from_request(request, state).await?;
+    Ok(bytes)
+}
+
+fn no_json(error: &serde_json::Error) -> Problem {
+    Problem::new(Code::NotJson, format!("the body is no JSON: {error}"))
+}
+
+fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().clone();
+        wrong_shape(Some(&path), error.into_inner().to_string())
+    })
+}
+
+/// The code of an error in a body that is JSON, but not of the kind that is wanted.
+const WRONG_SHAPE: &str = "wrong_shape";
 
 /// The field is named as the checks name it: `rollups.window`, with the place in the list apart.
 fn wrong_shape(path: Option<&serde_path_to_error::Path>, detail: String) -> Problem {
@@ -73,7 +111,7 @@ fn wrong_shape(path: Option<&serde_path_to_error::Path>, detail: String) -> Prob
     let error = FieldError {
         index,
         field: (!names.is_empty()).then(|| names.join(".")),
-        code: "wrong_shape".to_owned(),
+        code: WRONG_SHAPE.to_owned(),
         detail,
     };
     Problem::with_errors(Code::Invalid, vec![error])

@@ -4,8 +4,10 @@
 //! resource, and its name in [`documented`]. What goes wrong becomes a [`problem`].
 
 mod books;
+mod chapters;
 mod clicks;
 mod counts;
+mod etag;
 mod events;
 mod extract;
 mod health;
@@ -50,6 +52,7 @@ fn documented() -> OpenApiRouter<AppState> {
         ))
         .routes(routes!(books::close))
         .routes(routes!(books::reopen))
+        .routes(routes!(chapters::read, chapters::put))
         .routes(routes!(clicks::post))
         .routes(routes!(counts::counts))
         .routes(routes!(snapshot::snapshot))

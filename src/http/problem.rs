@@ -75,6 +75,8 @@ codes! {
         "Another book has this slug. Choose another, or use PUT on the slug to change that book.";
     HasClicks = "has_clicks", CONFLICT, "The book has clicks already",
         "The rollups of a book can be changed only before its first click.";
+    PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "It has been changed meanwhile",
+        "What `If-Match` or `If-None-Match` says is not so: somebody else has changed it. Read it again, and send the change with the new `ETag`.";
     Timeout = "timeout", REQUEST_TIMEOUT, "The request took too long to arrive",
         "The body stopped coming for 30 seconds. Nothing of it was counted; send it again.";
     TooLarge = "too_large", PAYLOAD_TOO_LARGE, "The body is too large",
@@ -277,6 +279,9 @@ impl From<SubmitError> for Problem {
             SubmitError::Refused(Refusal::NoSuchBook) => Self::not_found(),
             SubmitError::Refused(Refusal::Closed) => Self::new(Code::BookClosed, detail),
             SubmitError::Refused(Refusal::HasClicks) => Self::new(Code::HasClicks, detail),
+            SubmitError::Refused(Refusal::OtherVersion(_)) => {
+                Self::new(Code::PreconditionFailed, detail)
+            }
             SubmitError::Refused(Refusal::Invalid(errors)) => {
                 Self::with_errors(Code::Invalid, errors)
             }

@@ -8,10 +8,12 @@ use uuid::Uuid;
 use super::commit::windows;
 use super::commit::{CommitError, Committed, Refusal};
 use super::pulse::Pulse;
+use crate::book::chapters::{self, Chapters, Precondition};
 use crate::book::hot::{self, LockedBook};
 use crate::book::{self, BookPatch, FieldError};
 use crate::engine::{self, Outcome, Progress, Reach, Watermark};
 use crate::frame::{self, NewFrame};
+use crate::structure::Chapter;
 use crate::time::Timestamp;
 
 /// What is to be done to a book.
@@ -23,6 +25,13 @@ pub enum Command {
     Reopen,
     /// Set what the patch holds.
     Update(BookPatch),
+    /// Replace its chapters.
+    Chapters {
+        /// All of them, in order, as they were sent.
+        list: Vec<Chapter>,
+        /// Which version they are to replace.
+        precondition: Precondition,
+    },
 }
 
 /// What a command did to a locked book.
@@ -30,10 +39,12 @@ struct Done {
     kind: &'static str,
     body: serde_json::Value,
     frames: Vec<NewFrame>,
+    /// For the answer.
+    chapters: Option<Chapters>,
 }
 
 /// Carries out one command in a transaction of its own. A book that is already as the command
-/// wants it stays as it is.
+/// wants it stays as it is. `again`: an earlier try may have been committed without our knowing it.
 ///
 /// # Errors
 /// Everything was rolled back.
@@ -42,13 +53,14 @@ pub async fn carry_out(
     now: Timestamp,
     id: Uuid,
     command: &Command,
+    again: bool,
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     let mut tx = conn.begin().await?;
     let locked = hot::lock(&mut tx, &[id], 1).await?.pop();
     let done = match locked {
         None => Err(Committed::refused(Refusal::NoSuchBook)),
-        Some(book) => apply(&mut tx, book, command, now, pulse).await?,
+        Some(book) => apply(&mut tx, book, command, now, again, pulse).await?,
     };
     let (mut book, done) = match done {
         Ok(done) => done,
@@ -72,7 +84,8 @@ pub async fn carry_out(
     hot::reconfigure(&mut tx, &book).await?;
     hot::advance(&mut tx, &[&book]).await?;
     tx.commit().await?;
-    Ok(Committed::moved(&book, done.frames.len(), pruned))
+    let moved = Committed::moved(&book, done.frames.len(), pruned);
+    Ok(moved.telling(done.chapters))
 }
 
 /// Does to the book what the command says; `Err` holds the answer where nothing is to be done.
@@ -81,6 +94,7 @@ async fn apply(
     mut book: LockedBook,
     command: &Command,
     now: Timestamp,
+    again: bool,
     pulse: &Pulse,
 ) -> Result<Result<(LockedBook, Done), Committed>, CommitError> {
     let done = match command {
@@ -91,6 +105,13 @@ async fn apply(
             Ok(done) => done,
             Err(nothing) => return Ok(Err(nothing)),
         },
+        Command::Chapters { list, precondition } => {
+            let precondition = (precondition, again);
+            match restructure(conn, &mut book, list, precondition, now).await? {
+                Ok(done) => done,
+                Err(nothing) => return Ok(Err(nothing)),
+            }
+        }
     };
     Ok(Ok((book, done)))
 }
@@ -128,6 +149,7 @@ async fn close(
         kind: "closed",
         body: json!({}),
         frames,
+        chapters: None,
     })
 }
 
@@ -143,6 +165,7 @@ fn reopen(book: &mut LockedBook, now: Timestamp) -> Result<Done, CommitError> {
         kind: "reopened",
         body: json!({}),
         frames: vec![frame::mint_status(book, now, "reopened")?],
+        chapters: None,
     })
 }
 
@@ -188,5 +211,46 @@ fn update(
         kind: "settings",
         body: json!({ "settings": book.settings, "rollups": book.rollups }),
         frames: vec![frame::mint_status(book, now, "settings")?],
+        chapters: None,
+    }))
+}
+
+/// Replaces the chapters. What makes no sense is refused before the precondition is looked at, and
+/// one that an earlier try of the same request has made untrue is none (RFC 9110, sections 13.2.1
+/// and 13.1.1).
+async fn restructure(
+    conn: &mut PgConnection,
+    book: &mut LockedBook,
+    sent: &[Chapter],
+    (precondition, again): (&Precondition, bool),
+    now: Timestamp,
+) -> Result<Result<Done, Committed>, CommitError> {
+    let list = match chapters::check(sent, &book.settings) {
+        Ok(list) => list,
+        Err(errors) => return Ok(Err(Committed::refused(Refusal::Invalid(errors)))),
+    };
+    let before = chapters::of_book(&mut *conn, book.id).await?;
+    let before = before.unwrap_or_default();
+    let same = before.list == list;
+    let made_by_us = same && again;
+    if !made_by_us && !precondition.holds(before.version) {
+        let refusal = Refusal::OtherVersion(before.version);
+        return Ok(Err(Committed::refused(refusal)));
+    }
+    if same {
+        return Ok(Err(Committed::unchanged(book).telling(Some(before))));
+    }
+    book.structure_version += 1;
+    book.revision += 1;
+    let chapters = Chapters {
+        version: book.structure_version,
+        list,
+    };
+    chapters::store(conn, book.id, &chapters).await?;
+    Ok(Ok(Done {
+        kind: "chapters",
+        body: json!({ "version": chapters.version, "chapters": chapters.list }),
+        frames: vec![frame::mint_chapters(book, now, &chapters.list)?],
+        chapters: Some(chapters),
     }))
 }

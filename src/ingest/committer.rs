@@ -23,6 +23,7 @@ use super::in_hand::InHand;
 use super::lane::{Queued, SubmitError, Work};
 use super::pulse::Pulse;
 use super::retry::{self, Kind};
+use crate::book::chapters::Structures;
 use crate::stream::hub::Hub;
 use crate::telemetry;
 use crate::time::Timestamp;
@@ -33,6 +34,7 @@ pub(super) struct Committer {
     connection: Option<PgConnection>,
     hub: Arc<Hub>,
     in_hand: Arc<InHand>,
+    structures: Arc<Structures>,
     /// Cancelled when there is no more time to wait for anything.
     hurry: CancellationToken,
 }
@@ -85,6 +87,7 @@ impl Committer {
         database: PgConnectOptions,
         hub: Arc<Hub>,
         in_hand: Arc<InHand>,
+        structures: Arc<Structures>,
         hurry: CancellationToken,
     ) -> Self {
         Self {
@@ -92,6 +95,7 @@ impl Committer {
             connection: None,
             hub,
             in_hand,
+            structures,
             hurry,
         }
     }
@@ -192,7 +196,8 @@ impl Committer {
         let now = Timestamp::now();
         let started = Instant::now();
         let pulse = Pulse::new();
-        let work = transaction(connection, now, requests, again, &self.in_hand, &pulse);
+        let remembered = (&*self.in_hand, &*self.structures);
+        let work = transaction(connection, now, requests, again, remembered, &pulse);
         // A panic in one transaction must not end the lane for everyone.
         let work = AssertUnwindSafe(work).catch_unwind();
         let committed = tokio::select! {
@@ -218,13 +223,13 @@ async fn transaction(
     now: Timestamp,
     requests: &[Queued],
     again: bool,
-    in_hand: &InHand,
+    (in_hand, structures): (&InHand, &Structures),
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     if let [Queued { book, work, .. }] = requests {
         match work {
             Work::Command(command) => {
-                return command::carry_out(connection, now, *book, command, pulse).await;
+                return command::carry_out(connection, now, *book, command, again, pulse).await;
             }
             Work::Idle { slug } => {
                 return idle::step(connection, now, (*book, slug), in_hand, pulse).await;
@@ -237,5 +242,5 @@ async fn transaction(
         Work::Command(_) | Work::Idle { .. } => None,
     });
     let batches: Vec<(Uuid, &Batch)> = batches.collect();
-    commit::commit(connection, now, &batches, again, pulse).await
+    commit::commit(connection, now, &batches, again, structures, pulse).await
 }

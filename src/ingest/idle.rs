@@ -83,7 +83,13 @@ pub async fn step(
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     let mut tx = conn.begin().await?;
-    let Some(mut book) = hot::lock(&mut tx, &[id], 1).await?.pop() else {
+    let mut locked = None;
+    // Whoever holds the row is at work on the book; the next look finds it again.
+    if hot::take_if_free(&mut tx, id).await? {
+        locked = hot::lock(&mut tx, &[id], 1).await?.pop();
+    }
+    // Nobody waits for the answer.
+    let Some(mut book) = locked else {
         tx.rollback().await?;
         return Ok(Committed::refused(Refusal::NoSuchBook));
     };

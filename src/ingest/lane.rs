@@ -21,6 +21,7 @@ use super::command::Command;
 use super::commit::{Batch, Receipt, Refusal};
 use super::committer::Committer;
 use super::in_hand::{Held, InHand};
+use crate::book::chapters::Structures;
 use crate::stream::hub::Hub;
 use crate::telemetry;
 
@@ -94,6 +95,8 @@ pub(super) struct Queued {
     pub(super) book: Uuid,
     pub(super) work: Work,
     reply: oneshot::Sender<Result<Receipt, SubmitError>>,
+    /// Its clicks are in hand until it is answered, even if the sender has gone away.
+    _in_hand: Option<Held>,
     /// Gives the queue's room back when the request is answered.
     _room: OwnedSemaphorePermit,
 }
@@ -131,6 +134,7 @@ impl Lanes {
         hurry: &CancellationToken,
     ) -> Self {
         let in_hand = Arc::new(InHand::default());
+        let structures = Arc::new(Structures::new());
         let lanes = (0..config.lanes).map(|number| {
             // A request takes room for at least one click, so this channel never fills before
             // the room is gone.
@@ -143,6 +147,7 @@ impl Lanes {
                     database.clone(),
                     Arc::clone(hub),
                     Arc::clone(&in_hand),
+                    Arc::clone(&structures),
                     hurry.clone(),
                 ),
                 gather: config.gather,
@@ -161,7 +166,7 @@ impl Lanes {
     }
 
     /// Notes that clicks for the book `name`, an id or a slug, are being received; it is not idle
-    /// until the answer is given and this is dropped.
+    /// until this is dropped. What is submitted is held by itself until it is answered.
     #[must_use]
     pub fn hold(&self, name: &str) -> Held {
         self.in_hand.hold(name)
@@ -177,11 +182,13 @@ impl Lanes {
         let room = Arc::clone(&lane.room)
             .try_acquire_many_owned(room)
             .map_err(|_| SubmitError::QueueFull)?;
+        let in_hand = matches!(work, Work::Clicks(_)).then(|| self.hold(&book.to_string()));
         let (reply, answer) = oneshot::channel();
         let queued = Queued {
             book,
             work,
             reply,
+            _in_hand: in_hand,
             _room: room,
         };
         let sent = lane.queue.try_send(queued);

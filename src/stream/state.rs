@@ -11,10 +11,11 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::sessions;
-use crate::book::{self, Book, BookBody, PlanError};
+use crate::book::{self, Book, BookBody, PlanError, chapters};
 use crate::engine::Watermark;
 use crate::engine::aggregate::{State, StateError, Value};
 use crate::rollup::{Rollup, WindowSpec};
+use crate::structure::Chapter;
 use crate::time::Timestamp;
 
 /// How many of each rollup's closed windows a snapshot shows.
@@ -34,6 +35,7 @@ pub struct Snapshot {
     #[schema(value_type = Option<String>, format = DateTime)]
     watermark: Option<Timestamp>,
     at_rest: bool,
+    chapters: Vec<Chapter>,
     windows: Vec<WindowBody>,
 }
 
@@ -126,6 +128,7 @@ pub async fn snapshot(
         return Ok(None);
     };
     let plan = book.plan()?;
+    let chapters = chapters::of_book(&mut *tx, id).await?.unwrap_or_default();
     let mut windows = Vec::new();
     for (place, rollup) in (0_i16..).zip(&plan.rollups) {
         windows.extend(windows_of(&mut tx, &book, place, rollup, since).await?);
@@ -138,6 +141,7 @@ pub async fn snapshot(
         structure_version: book.structure_version,
         watermark: book.watermark.shown(),
         at_rest: book.at_rest(),
+        chapters: chapters.list,
         windows,
         book: book.into_body(streams_open),
     }))

@@ -67,6 +67,39 @@ async fn a_pane_that_does_not_fit_is_cut_to_its_200_greatest_groups_and_says_so(
     assert!(database.number(most).await <= MAX_FRAME_BYTES);
 }
 
+/// Thousands of sessions become one: what it replaces does not fit into a frame.
+#[tokio::test]
+async fn a_session_that_replaces_too_many_is_told_and_says_that_not_all_is() {
+    let (database, server) = harness::start().await;
+    let api = server.api();
+    let body = json!({
+        "rollups": [{"name": "s", "group_by": "book", "aggregate": "count",
+                     "window": {"kind": "session", "gap_ms": 10}}],
+        "settings": {"delay_ms": HOUR, "max_future_ms": null, "idle_timeout_ms": null},
+    });
+    api.book("b", body).await;
+    let clicks = |first: i64| -> Value {
+        let clicks = (0..8000).map(|i| json!({"page": "/", "at": first + i * 15}));
+        clicks.collect()
+    };
+    api.clicks("b", clicks(0)).await;
+    let apart = "SELECT count(*) FROM windows";
+    assert_eq!(database.number(apart).await, 8000);
+    let frames = frames_of(&api, "b", clicks(8)).await;
+    assert_eq!(database.number(apart).await, 1);
+    let panes: Vec<&Value> = frames
+        .iter()
+        .flat_map(|f| f.data["panes"].as_array().unwrap())
+        .collect();
+    assert_eq!(panes.len(), 1);
+    assert_eq!(panes[0]["values"], json!({"": 16_000}));
+    assert_eq!(panes[0]["truncated"], true);
+    let replaces = panes[0]["replaces"].as_array().unwrap().len();
+    assert!((1..8000).contains(&replaces));
+    let most = "SELECT max(octet_length(data))::bigint FROM frames";
+    assert!(database.number(most).await <= MAX_FRAME_BYTES);
+}
+
 #[tokio::test]
 async fn where_200_groups_do_not_fit_fewer_are_told_and_the_frame_stays_small() {
     let (database, server) = harness::start().await;

@@ -5,13 +5,15 @@ use proptest::prelude::*;
 use super::*;
 use crate::click::Micros;
 
-const KINDS: [AggregateKind; 6] = [
+const KINDS: [AggregateKind; 8] = [
     AggregateKind::Count,
     AggregateKind::Sum,
     AggregateKind::Min,
     AggregateKind::Max,
     AggregateKind::First,
     AggregateKind::Last,
+    AggregateKind::Distinct,
+    AggregateKind::Top,
 ];
 
 /// Clicks of one window: few times and values, so that ties are common; each its own place.

@@ -7,6 +7,7 @@ pub mod count;
 pub mod distinct;
 pub mod edge;
 pub mod extreme;
+mod hyperloglog;
 pub mod sum;
 pub mod top;
 mod value;

@@ -2,6 +2,7 @@
 //! No database.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use uuid::Uuid;
 
@@ -11,6 +12,7 @@ use crate::book::{self, PlanError, Totals};
 use crate::click::Click;
 use crate::engine::{self, Logged, MissedWindow, Plan, Status};
 use crate::frame::{self, NewFrame};
+use crate::structure::Structure;
 use crate::time::Timestamp;
 
 /// The work of one book in one transaction.
@@ -38,10 +40,14 @@ pub(super) struct Written<'a> {
 pub(super) fn open_ledgers<'a>(
     locked: Vec<LockedBook>,
     requests: &[(Uuid, &'a Batch)],
+    mut structures: HashMap<Uuid, Arc<Structure>>,
 ) -> Result<HashMap<Uuid, Ledger<'a>>, PlanError> {
     let mut ledgers = HashMap::with_capacity(locked.len());
     for book in locked {
-        let plan = book::plan(&book.settings, &book.rollups)?;
+        let plan = Plan {
+            structure: structures.remove(&book.id).unwrap_or_default(),
+            ..book::plan(&book.settings, &book.rollups)?
+        };
         let ledger = Ledger {
             book,
             plan,
@@ -161,6 +167,7 @@ impl<'a> Ledger<'a> {
             position: self.book.position,
             revision: self.book.revision,
             watermark: self.book.progress.watermark,
+            chapters: None,
         })
     }
 }

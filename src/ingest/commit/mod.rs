@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use self::ledger::{Ledger, Written, open_ledgers};
 use super::pulse::Pulse;
+use crate::book::chapters::{Chapters, Structures};
 use crate::book::hot::{self, LockedBook};
 use crate::book::{self, PlanError, Totals};
 use crate::click::Click;
@@ -47,6 +48,8 @@ pub struct Receipt {
     pub revision: i64,
     /// How far event time has come.
     pub watermark: Watermark,
+    /// The book's chapters, where the request was about them.
+    pub chapters: Option<Chapters>,
 }
 
 /// What became of one click.
@@ -89,6 +92,9 @@ pub enum Refusal {
     /// The change does not fit the book.
     #[error("the change does not fit the book")]
     Invalid(Vec<book::FieldError>),
+    /// The chapters are of another version than the request wants.
+    #[error("the chapters are of version {0}")]
+    OtherVersion(i64),
     /// Rollups of a book with clicks cannot be changed.
     #[error("the book has clicks already")]
     HasClicks,
@@ -146,6 +152,7 @@ impl Committed {
                 position: book.position,
                 revision: book.revision,
                 watermark: book.progress.watermark,
+                chapters: None,
             })],
             woken: Vec::new(),
             tally: Tally::default(),
@@ -164,6 +171,14 @@ impl Committed {
             tally,
             ..Self::unchanged(book)
         }
+    }
+
+    /// The same with the book's chapters in the answer.
+    pub(super) fn telling(mut self, chapters: Option<Chapters>) -> Self {
+        if let [Ok(receipt)] = &mut *self.replies {
+            receipt.chapters = chapters;
+        }
+        self
     }
 }
 
@@ -190,12 +205,14 @@ pub async fn commit(
     now: Timestamp,
     requests: &[(Uuid, &Batch)],
     again: bool,
+    structures: &Structures,
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     let mut tx = conn.begin().await?;
     let locked = lock(&mut tx, requests).await?;
     pulse.beat();
-    let mut ledgers = open_ledgers(locked, requests)?;
+    let structures = structures.of_locked(&mut tx, &locked).await?;
+    let mut ledgers = open_ledgers(locked, requests, structures)?;
     let known = clicks::known(&mut tx, looked_for(&ledgers, again)).await?;
     pulse.beat();
     for ledger in ledgers.values_mut() {

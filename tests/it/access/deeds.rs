@@ -115,6 +115,18 @@ const DEEDS: &[(&str, &str, &str, [u16; 6])] = &[
         [401, 200, 403, 200, 200, 404],
     ),
     (
+        "GET",
+        "/v1/books/b/chapters",
+        "",
+        [401, 200, 403, 200, 200, 404],
+    ),
+    (
+        "PUT",
+        "/v1/books/b/chapters",
+        "[]",
+        [401, 403, 403, 200, 200, 404],
+    ),
+    (
         "POST",
         "/v1/books/b/close",
         "",
@@ -245,6 +257,9 @@ async fn a_hidden_book_answers_exactly_as_one_that_does_not_exist() {
         (Method::GET, "/snapshot?since=x", Value::Null),
         (Method::GET, "/events", Value::Null),
         (Method::GET, "/events?last_event_id=x", Value::Null),
+        (Method::GET, "/chapters", Value::Null),
+        (Method::PUT, "/chapters", json!([])),
+        (Method::PUT, "/chapters", json!({})),
         (Method::POST, "/close", Value::Null),
         (Method::POST, "/reopen", Value::Null),
         (Method::GET, "/nothing", Value::Null),

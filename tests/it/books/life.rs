@@ -136,6 +136,10 @@ async fn a_deleted_book_is_gone_at_once_and_its_rows_in_the_end() {
         api.patch(&format!("/v1/books/{slug}"), &json!({"title": "T"}))
             .await
             .expect(200);
+        let chapters = json!([{"id": "one", "title": "One", "pages": ["/*"]}]);
+        api.put(&format!("/v1/books/{slug}/chapters"), &chapters)
+            .await
+            .expect(200);
     }
     let answer = api.delete("/v1/books/gone").await;
     assert!(answer.text.is_empty());
@@ -158,14 +162,15 @@ async fn a_deleted_book_is_gone_at_once_and_its_rows_in_the_end() {
     let tables = "SELECT count(*) FROM (SELECT id AS book_id FROM books
                       UNION ALL SELECT book_id FROM book_slugs UNION ALL SELECT book_id FROM clicks
                       UNION ALL SELECT book_id FROM windows UNION ALL SELECT book_id FROM frames
-                      UNION ALL SELECT book_id FROM book_log) AS rows WHERE book_id = ";
+                      UNION ALL SELECT book_id FROM book_log
+                      UNION ALL SELECT book_id FROM chapters) AS rows WHERE book_id = ";
     let rows = |id: &str| format!("{tables}'{id}'");
     until("its rows are removed", || async {
         (database.number(&rows(id)).await == 0).then_some(())
     })
     .await;
     let kept = kept["id"].as_str().unwrap();
-    assert_eq!(database.number(&rows(kept)).await, 9);
+    assert_eq!(database.number(&rows(kept)).await, 12);
     assert_eq!(api.counts("kept", "pages").await.len(), 2);
 }
 

@@ -47,7 +47,7 @@ pub async fn next_due(
                     AS r(rollup, closes_after_ms, closed_until_ms)
                CROSS JOIN LATERAL (
                    SELECT w.end_ms FROM windows w
-                   WHERE w.session AND w.book_id = $1 AND w.generation = $2
+                   WHERE w.session AND w.end_ms > w.start_ms AND w.book_id = $1 AND w.generation = $2
                      AND w.rollup = r.rollup AND w.end_ms > r.closed_until_ms
                    ORDER BY w.end_ms LIMIT 1) next) AS all_due"#,
         book.id,
