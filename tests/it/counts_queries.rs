@@ -239,7 +239,16 @@ async fn every_list_comes_page_by_page_and_as_csv() {
         &[("interval", "month"), ("last", "1")],
     ];
     for rollup in ROLLUPS {
-        for filter in [FILTERS[0], FILTERS[2], FILTERS[4]] {
+        // All windows of two of them; that is many requests.
+        let all = if ["pages", "sessions"].contains(&rollup) {
+            0
+        } else {
+            2
+        };
+        for filter in [FILTERS[all], FILTERS[2], FILTERS[4]]
+            .into_iter()
+            .skip(all / 2)
+        {
             for shape in shapes {
                 let query = with(rollup, filter, shape);
                 let first = ask(&api, &query).await;
