@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides cargo, where it is missing: a Postgres server with psql,
-# awk, python3 and curl from the system's packages, and cargo-nextest.
+# awk, python3 with the rules of time zones, and curl from the system's packages, and cargo-nextest.
 set -euo pipefail
 
 missing=()
@@ -9,6 +9,7 @@ have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missi
 have psql || missing+=(postgresql-client)
 have awk || missing+=(mawk)
 have python3 || missing+=(python3)
+[ -e /usr/share/zoneinfo/Europe/Berlin ] || missing+=(tzdata)
 have curl || missing+=(curl)
 have ps || missing+=(procps)
 if [ ${#missing[@]} -gt 0 ]; then

@@ -1,7 +1,6 @@
 //! `GET /v1/books/{book}/counts`: the windows of one rollup, as JSON or CSV.
 
 use std::io;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
@@ -12,21 +11,22 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use sqlx::PgPool;
 use utoipa::IntoParams;
+use uuid::Uuid;
 
 use super::extract::{Auth, Page, Paging, Params, PathPart, bad_cursor};
 use super::problem::{Code, Problem, ProblemBody};
 use super::state::AppState;
 use crate::access::scope::Scope;
-use crate::book::directory::Known;
-use crate::counts::{self, After, Count, Filter};
+use crate::calendar::{Interval, Zone};
+use crate::counts::{self, Amount, Count, CountsError, Filter, Listed, Part, Place, View};
 use crate::time::Timestamp;
 
-/// How many rows of CSV are read at once.
-const CSV_ROWS: i64 = 1000;
+/// How many rows of CSV are read at once, or more where they come out together.
+const CSV_ROWS: usize = 1000;
 
 /// Which counts are wanted.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -41,17 +41,37 @@ pub(super) struct Query {
     to: Option<String>,
     /// This group alone.
     group: Option<String>,
+    /// So many of the newest windows; with `interval`, of the newest hours, days, weeks or months
+    /// that are not empty.
+    #[param(minimum = 1, maximum = 1000)]
+    last: Option<i64>,
+    /// So many of the greatest groups of each window, the greatest first, in the order of their
+    /// names where they are equally great.
+    #[param(minimum = 1, maximum = 1000)]
+    top: Option<i64>,
+    /// All windows are combined, group by group, and shown as one from the start of the first to
+    /// the end of the last; its state is that of the least advanced. Not where windows overlap, so
+    /// that a click would count more than once: sliding ones of count, sum and top.
+    merge: Option<bool>,
+    /// Windows are combined into the hours, days, weeks (from Monday) or months of the local
+    /// calendar of `tz`. For rollups of tumbling windows none of which would lie in two of them.
+    #[param(inline)]
+    interval: Option<Interval>,
+    /// The time zone of `interval`, by its name in the tz database. Default UTC.
+    #[param(example = "Europe/Berlin")]
+    tz: Option<String>,
     /// Most items, 1 to 1000. Default 100; CSV has no limit unless one is given.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
-    /// `next_cursor` of the answer before.
+    /// `next_cursor` of the answer before, for the same query.
     cursor: Option<String>,
 }
 
 /// Counts
 ///
-/// The windows of a rollup, by start, end and group. With `Accept: text/csv` as CSV with a header
-/// line.
+/// The windows of a rollup, by start, end and group, or what was made of them: `from`, `to` and
+/// `group` choose windows, then `last`; then `merge` or `interval` combines them; then `top` leaves
+/// the greatest groups. With `Accept: text/csv` as CSV with a header line.
 #[utoipa::path(
     get, path = "/v1/books/{book}/counts", tag = "counts",
     params(("book" = String, Path, description = "Id or slug"), Query),
@@ -60,7 +80,9 @@ pub(super) struct Query {
             (Page<Count> = "application/json"),
             (String = "text/csv"),
         )),
+        (status = 400, description = "The query cannot be understood", body = ProblemBody, content_type = "application/problem+json"),
         (status = 404, description = "No such book or rollup", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 422, description = "The rollup has no answer to the query", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn counts(
@@ -71,131 +93,157 @@ pub(super) async fn counts(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let known = auth.book(&state, &name, Scope::Read).await?;
-    // Read anew, for the state of a window hangs on the watermark.
-    let book = crate::book::table::find(&state.pool, known.book.id).await?;
-    let book = book.ok_or_else(Problem::not_found)?;
-    let named = known
-        .plan
-        .rollups
-        .iter()
-        .position(|r| r.name == query.rollup);
-    let place = named
-        .and_then(|place| i16::try_from(place).ok())
-        .ok_or_else(|| {
-            let rollups: Vec<&str> = known.plan.rollups.iter().map(|r| &*r.name).collect();
-            let detail = format!("the book has no such rollup; it has {}", rollups.join(", "));
-            Problem::new(Code::NotFound, detail)
-        })?;
-    if query
-        .group
-        .as_ref()
-        .is_some_and(|group| group.contains('\0'))
-    {
-        return Err(Problem::new(Code::BadQuery, "group: no group holds a NUL"));
-    }
+    let shape = query.shape();
+    let cursor = query.cursor.as_deref();
+    let after = cursor.map(|text| Cursor::parse(text, &shape)).transpose()?;
+    let limit = query.limit;
     let listing = Listing {
         pool: state.long_reads.clone(),
-        known,
-        book,
-        place,
-        filter: Filter {
-            from: time("from", query.from.as_deref())?,
-            to: time("to", query.to.as_deref())?,
-            group: query.group,
-        },
+        book: known.book.id,
+        query: query.checked()?,
     };
-    let after = query
-        .cursor
-        .as_deref()
-        .map_or(Ok(After::nothing()), parse_cursor)?;
     if wants_csv(&headers) {
-        let most = query
-            .limit
-            .map(|limit| Paging::limit(Some(limit)))
-            .transpose()?;
-        return Ok(listing.csv(after, most));
+        let most = limit.map(|limit| at_most(Some(limit))).transpose()?;
+        return listing.csv(after, most).await;
     }
-    let limit = Paging::limit(query.limit)?;
-    let items = listing.page(&after, limit + 1).await?;
-    let page = Page::cut(items, limit, |count: &Count| cursor(&count.place()));
+    let amount = Amount::Exactly(at_most(limit)?);
+    let part = listing.read(after.as_ref(), amount).await?;
+    let last = part.items.last().filter(|_| part.more);
+    let page = Page {
+        next_cursor: last.map(|item| Cursor::text(&shape, &item.place)),
+        items: part.items.into_iter().map(|item| item.count).collect(),
+    };
     Ok(([(VARY, "accept")], Json(page)).into_response())
+}
+
+fn at_most(limit: Option<i64>) -> Result<usize, Problem> {
+    Paging::limit(limit).map(|limit| usize::try_from(limit).unwrap_or(0))
+}
+
+impl Query {
+    /// What decides the order of the list and what its items are. A cursor is good for the query
+    /// that gave it.
+    fn shape(&self) -> String {
+        let (interval, tz) = (self.interval.map(Interval::as_str), self.tz.as_deref());
+        let merge = self.merge.unwrap_or(false);
+        format!("{:?} {:?} {merge} {interval:?} {tz:?}", self.last, self.top)
+    }
+
+    fn checked(self) -> Result<counts::Query, Problem> {
+        if self
+            .group
+            .as_ref()
+            .is_some_and(|group| group.contains('\0'))
+        {
+            return Err(bad("group: no group holds a NUL"));
+        }
+        for (name, number) in [("last", self.last), ("top", self.top)] {
+            if number.is_some_and(|number| !(1..=1000).contains(&number)) {
+                return Err(bad(format!("{name}: from 1 to 1000")));
+            }
+        }
+        let view = match (self.interval, self.tz, self.merge.unwrap_or(false)) {
+            (Some(_), _, true) => {
+                return Err(bad("merge: all windows together, or by interval; not both"));
+            }
+            (None, Some(_), _) => return Err(bad("tz: goes with interval")),
+            (Some(interval), tz, false) => {
+                let zone = tz.map_or(Ok(Zone::UTC), |name| Zone::named(&name));
+                View::Calendar(interval, zone.map_err(|error| bad(format!("tz: {error}")))?)
+            }
+            (None, None, true) => View::Merged,
+            (None, None, false) => View::Windows,
+        };
+        Ok(counts::Query {
+            rollup: self.rollup,
+            filter: Filter {
+                from: time("from", self.from.as_deref())?,
+                to: time("to", self.to.as_deref())?,
+                group: self.group,
+            },
+            last: self.last,
+            top: self.top,
+            view,
+        })
+    }
+}
+
+fn bad(detail: impl Into<String>) -> Problem {
+    Problem::new(Code::BadQuery, detail)
 }
 
 struct Listing {
     pool: PgPool,
-    known: Arc<Known>,
-    book: crate::book::Book,
-    place: i16,
-    filter: Filter,
+    book: Uuid,
+    query: counts::Query,
 }
 
 impl Listing {
-    async fn page(&self, after: &After, limit: i64) -> Result<Vec<Count>, counts::CountsError> {
-        let rollup = &self.known.plan.rollups[usize::try_from(self.place).unwrap_or(0)];
-        counts::page(
-            &self.pool,
-            &self.book,
-            (self.place, rollup),
-            &self.filter,
-            after,
-            limit,
-        )
-        .await
+    async fn read(&self, after: Option<&Place>, amount: Amount) -> Result<Part, CountsError> {
+        let now = Timestamp::now();
+        counts::read(&self.pool, self.book, &self.query, after, amount, now).await
     }
 
-    /// All that is left, or at most `most`, page by page, so that no answer is held in memory.
-    fn csv(self, after: After, most: Option<i64>) -> Response {
-        struct Progress {
-            listing: Listing,
-            after: After,
-            left: i64,
-            begun: bool,
-        }
-        let progress = Progress {
+    /// All that is left, or at most `most`, part by part, so that no long answer is held in memory.
+    /// The first part is read before the answer begins, so that a query can still be refused.
+    async fn csv(self, after: Option<Place>, most: Option<usize>) -> Result<Response, Problem> {
+        let mut rows = Rows {
             listing: self,
+            left: most.unwrap_or(usize::MAX),
             after,
-            left: most.unwrap_or(i64::MAX),
-            begun: false,
+            ended: false,
         };
-        let rows = stream::try_unfold(progress, |mut progress| async move {
-            if progress.left == 0 {
+        let first = rows.next().await?;
+        let begun = stream::once(async move { csv_rows(&first, true) });
+        let rest = stream::try_unfold(rows, |mut rows| async move {
+            if rows.ended {
                 return Ok::<_, io::Error>(None);
             }
-            let limit = progress.left.min(CSV_ROWS);
-            let page = progress.listing.page(&progress.after, limit).await;
-            let page = page.map_err(|error| {
+            let part = rows.next().await.map_err(|error| {
                 tracing::warn!(error = %crate::telemetry::chain(&error), "a CSV answer broke off");
                 io::Error::other(error)
             })?;
-            let full = i64::try_from(page.len()).is_ok_and(|n| n == limit);
-            progress.left = if full { progress.left - limit } else { 0 };
-            if let Some(last) = page.last() {
-                progress.after = last.place();
-            }
-            let text = csv_rows(&page, !progress.begun)?;
-            progress.begun = true;
-            Ok(Some((text, progress)))
+            Ok(Some((csv_rows(&part, false)?, rows)))
         });
         let headers = [(CONTENT_TYPE, "text/csv; charset=utf-8"), (VARY, "accept")];
-        (headers, Body::from_stream(rows)).into_response()
+        let body = Body::from_stream(begun.chain(rest));
+        Ok((headers, body).into_response())
     }
 }
 
-fn csv_rows(counts: &[Count], header: bool) -> io::Result<Bytes> {
+/// The rows of an answer in CSV.
+struct Rows {
+    listing: Listing,
+    left: usize,
+    after: Option<Place>,
+    ended: bool,
+}
+
+impl Rows {
+    async fn next(&mut self) -> Result<Vec<Listed>, CountsError> {
+        let amount = Amount::AtLeast(self.left.min(CSV_ROWS));
+        let mut part = self.listing.read(self.after.as_ref(), amount).await?;
+        part.items.truncate(self.left);
+        self.left -= part.items.len();
+        self.ended = self.left == 0 || !part.more;
+        if let Some(last) = part.items.last() {
+            self.after = Some(last.place.clone());
+        }
+        Ok(part.items)
+    }
+}
+
+fn csv_rows(items: &[Listed], header: bool) -> io::Result<Bytes> {
     let mut csv = csv::WriterBuilder::new()
         .has_headers(false)
         .from_writer(Vec::new());
     if header {
         csv.write_record(["start", "end", "group", "value", "state"])?;
     }
-    for count in counts {
-        csv.serialize((
-            &count.start,
-            &count.end,
-            &count.group,
-            &count.value,
-            count.state,
-        ))?;
+    for Listed { count, .. } in items {
+        // As text, for only JSON can be written number by number.
+        let value = count.value.to_string();
+        csv.serialize((&count.start, &count.end, &count.group, value, count.state))?;
     }
     let bytes = csv.into_inner().map_err(csv::IntoInnerError::into_error)?;
     Ok(bytes.into())
@@ -220,20 +268,27 @@ pub(super) fn time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, 
         .map_err(|error| Problem::new(Code::BadQuery, format!("{name}: {error}")))
 }
 
-fn cursor(after: &After) -> String {
-    let text = format!("{} {} {}", after.start_ms, after.end_ms, after.group);
-    URL_SAFE_NO_PAD.encode(text)
-}
+/// What a client gets as `next_cursor`: the shape of the query, and the place of the last item.
+struct Cursor;
 
-fn parse_cursor(cursor: &str) -> Result<After, Problem> {
-    let parse = || {
-        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
-        let mut parts = text.splitn(3, ' ');
-        Some(After {
-            start_ms: parts.next()?.parse().ok()?,
-            end_ms: parts.next()?.parse().ok()?,
-            group: parts.next().filter(|g| !g.contains('\0'))?.to_owned(),
-        })
-    };
-    parse().ok_or_else(bad_cursor)
+impl Cursor {
+    fn text(shape: &str, place: &Place) -> String {
+        // Writing integers and text into memory does not fail.
+        let json = serde_json::to_vec(&(shape, place)).unwrap_or_default();
+        URL_SAFE_NO_PAD.encode(json)
+    }
+
+    fn parse(text: &str, shape: &str) -> Result<Place, Problem> {
+        let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad_cursor())?;
+        let cursor: (String, Place) = serde_json::from_slice(&json).map_err(|_| bad_cursor())?;
+        let (of, place) = cursor;
+        if place.group().contains('\0') {
+            return Err(bad_cursor());
+        }
+        if of != shape {
+            let detail = "cursor: of a query with other last, top, merge, interval or tz";
+            return Err(bad(detail));
+        }
+        Ok(place)
+    }
 }

@@ -89,6 +89,8 @@ codes! {
         "The body is JSON, but not of the right shape or out of bounds. `errors` lists what is wrong.";
     AllRejected = "all_rejected", UNPROCESSABLE_ENTITY, "No click could be accepted",
         "Every click of the request was rejected. `errors` says why, click by click.";
+    Unanswerable = "unanswerable", UNPROCESSABLE_ENTITY, "The rollup has no answer to this",
+        "The query makes sense, but not for this rollup, or it asks for too much at once. The detail says why.";
     Internal = "internal", INTERNAL_SERVER_ERROR, "Something is wrong on our side",
         "The log of the server says more, under the request's id. Nothing of the request was acknowledged.";
     QueueFull = "queue_full", SERVICE_UNAVAILABLE, "The queue is full",
@@ -323,7 +325,10 @@ impl From<CountsError> for Problem {
     fn from(error: CountsError) -> Self {
         match error {
             CountsError::Database(error) => Self::database(&error),
-            CountsError::State(_) => Self::internal(&error),
+            CountsError::State(_) | CountsError::Plan(_) => Self::internal(&error),
+            CountsError::NoBook => Self::not_found(),
+            CountsError::NoRollup(_) => Self::new(Code::NotFound, error.to_string()),
+            CountsError::Unanswerable(why) => Self::new(Code::Unanswerable, why.to_string()),
         }
     }
 }

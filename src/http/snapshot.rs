@@ -27,7 +27,8 @@ pub(super) struct Query {
 ///
 /// Of each rollup the windows not yet closed and the 60 newest closed ones, at one moment: it
 /// contains what all frames up to `position` announced. Follow the stream with `position` as
-/// cursor, and nothing is missed.
+/// cursor, and nothing is missed. The newest of sessions are those that ended last, and of a rollup
+/// the 10,000 newest are shown at most, a session being one of one group.
 #[utoipa::path(
     get, path = "/v1/books/{book}/snapshot", tag = "counts",
     params(("book" = String, Path, description = "Id or slug"), Query),

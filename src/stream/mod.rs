@@ -5,7 +5,7 @@
 //! slow readers are the same code. [`hub`] reads what is new of the books that are watched, once
 //! for all their readers, into the [`feed`] of each, whose [`ring`] holds the newest frames.
 //! [`stall`] cuts off who takes nothing. [`announce`] carries wake-ups between processes.
-//! [`state`] is the snapshot that a reader begins with.
+//! [`state`] is the snapshot that a reader begins with; [`sessions`] knows which of them it shows.
 
 pub mod announce;
 pub mod cursor;
@@ -14,5 +14,6 @@ pub mod follow;
 pub mod hub;
 mod news;
 pub mod ring;
+mod sessions;
 pub mod stall;
 pub mod state;

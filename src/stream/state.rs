@@ -10,18 +10,19 @@ use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::sessions;
 use crate::book::{self, Book, BookBody, PlanError, chapters};
 use crate::engine::Watermark;
 use crate::engine::aggregate::{State, StateError, Value};
-use crate::rollup::Rollup;
+use crate::rollup::{Rollup, WindowSpec};
 use crate::structure::Chapter;
 use crate::time::Timestamp;
 
 /// How many of each rollup's closed windows a snapshot shows.
-const CLOSED_WINDOWS: i64 = 60;
+pub(super) const CLOSED_WINDOWS: i64 = 60;
 
 /// How many of a window's groups a snapshot shows.
-const GROUPS: i64 = 1000;
+pub(super) const GROUPS: i64 = 1000;
 
 /// A book and its newest windows at one moment.
 #[derive(Debug, Serialize, ToSchema)]
@@ -48,7 +49,8 @@ pub struct WindowBody {
     end: Timestamp,
     state: WindowState,
     values: BTreeMap<String, Value>,
-    /// The window has more groups than are shown; these are the greatest.
+    /// The window has more groups than are shown; these are the greatest. On the session that
+    /// ended first of those that are shown: there are more sessions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     truncated: bool,
@@ -164,8 +166,19 @@ pub async fn encoded(
     }))
 }
 
-/// Walks the windows of a rollup from the newest to the oldest that is wanted, by index, one step
-/// a window however many groups each has, and takes the greatest groups of each.
+/// A window of a group, as it is stored.
+pub(super) struct Shown {
+    pub(super) start_ms: i64,
+    pub(super) end_ms: i64,
+    pub(super) group_key: String,
+    pub(super) fired: bool,
+    pub(super) state: Vec<u8>,
+    /// The window has more groups than are shown.
+    pub(super) more: bool,
+}
+
+/// The windows of a rollup that are not yet closed and the newest closed ones, or all that end
+/// after `since`, by start and end.
 async fn windows_of(
     conn: &mut PgConnection,
     book: &Book,
@@ -174,9 +187,45 @@ async fn windows_of(
     since: Option<Timestamp>,
 ) -> Result<Vec<WindowBody>, SnapshotError> {
     let watermark = book.watermark.stored().unwrap_or(i64::MIN);
-    // Windows that end at or before this are closed.
-    let closed_until = watermark.saturating_sub(rollup.closes_after_ms());
-    let rows = sqlx::query!(
+    let bounds = sessions::Bounds {
+        closed_until: watermark.saturating_sub(rollup.closes_after_ms()),
+        since: since.map(Timestamp::millis),
+    };
+    let rows = match rollup.window {
+        WindowSpec::Session { .. } => sessions::newest(conn, book, place, bounds).await?,
+        WindowSpec::Tumbling { .. } | WindowSpec::Sliding { .. } => {
+            newest(conn, book, place, bounds).await?
+        }
+    };
+    let mut windows: BTreeMap<(i64, i64, WindowState), WindowBody> = BTreeMap::new();
+    for row in rows {
+        let state = WindowState::of(row.fired, row.end_ms, rollup, book.watermark);
+        let window = windows
+            .entry((row.start_ms, row.end_ms, state))
+            .or_insert_with(|| WindowBody {
+                rollup: rollup.name.clone(),
+                start: Timestamp::saturating_from_millis(row.start_ms),
+                end: Timestamp::saturating_from_millis(row.end_ms),
+                state,
+                values: BTreeMap::new(),
+                truncated: row.more,
+            });
+        let value = State::from_bytes(rollup.aggregate, &row.state)?.value();
+        window.values.insert(row.group_key, value);
+    }
+    Ok(windows.into_values().collect())
+}
+
+/// Walks the windows of a rollup from the newest to the oldest that is wanted, by index, one step
+/// a window however many groups each has, and takes the greatest groups of each.
+async fn newest(
+    conn: &mut PgConnection,
+    book: &Book,
+    place: i16,
+    bounds: sessions::Bounds,
+) -> Result<Vec<Shown>, sqlx::Error> {
+    sqlx::query_as!(
+        Shown,
         r#"WITH RECURSIVE bounds AS (
                (SELECT start_ms, end_ms, (end_ms <= $4)::int::bigint AS closed
                 FROM windows
@@ -208,28 +257,11 @@ async fn windows_of(
         book.id,
         book.generation,
         place,
-        closed_until,
-        since.map(Timestamp::millis),
+        bounds.closed_until,
+        bounds.since,
         CLOSED_WINDOWS,
         GROUPS,
     )
     .fetch_all(conn)
-    .await?;
-    let mut windows: BTreeMap<(i64, i64, WindowState), WindowBody> = BTreeMap::new();
-    for row in rows {
-        let state = WindowState::of(row.fired, row.end_ms, rollup, book.watermark);
-        let window = windows
-            .entry((row.start_ms, row.end_ms, state))
-            .or_insert_with(|| WindowBody {
-                rollup: rollup.name.clone(),
-                start: Timestamp::saturating_from_millis(row.start_ms),
-                end: Timestamp::saturating_from_millis(row.end_ms),
-                state,
-                values: BTreeMap::new(),
-                truncated: row.more,
-            });
-        let value = State::from_bytes(rollup.aggregate, &row.state)?.value();
-        window.values.insert(row.group_key, value);
-    }
-    Ok(windows.into_values().collect())
+    .await
 }
