@@ -126,9 +126,9 @@ async fn close(
     let mut loaded = windows::load(
         conn,
         vec![(&*book, &plan, Reach::due(Watermark::END_OF_TIME))],
+        pulse,
     )
     .await?;
-    pulse.beat();
     let unfired = loaded.remove(&book.id).unwrap_or_default();
     book.before_close = book.progress.watermark;
     book.closed = true;

@@ -59,6 +59,11 @@ impl Group {
         self.requests.iter().any(|r| Some(r.book) != first)
     }
 
+    fn is_idle_step(&self) -> bool {
+        let mut works = self.requests.iter().map(|r| &r.work);
+        works.all(|work| matches!(work, Work::Idle { .. }))
+    }
+
     /// One group for each book; the requests of a book stay in order.
     fn by_book(self) -> Vec<Self> {
         let mut seen = HashSet::new();
@@ -119,7 +124,11 @@ impl Committer {
             };
             let line = telemetry::chain(&error);
             let kind = retry::kind(&error);
-            if kind == Kind::Unreachable {
+            if group.is_idle_step() && kind != Kind::Permanent {
+                // Nobody waits for it; the next look finds the book again.
+                tracing::debug!(error = %line, "an idle step was not taken");
+                group.tell(|| SubmitError::Unavailable);
+            } else if kind == Kind::Unreachable {
                 // Whatever is left would fare no better.
                 groups.push_front(group);
                 let requests: usize = groups.iter().map(|g| g.requests.len()).sum();

@@ -136,7 +136,7 @@ async fn advance(
     now: Timestamp,
     pulse: &Pulse,
 ) -> Result<(usize, u64), CommitError> {
-    let mut loaded = windows::load(conn, vec![(&*book, plan, Reach::due(to))]).await?;
+    let mut loaded = windows::load(conn, vec![(&*book, plan, Reach::due(to))], pulse).await?;
     let unfired = loaded.remove(&book.id).unwrap_or_default();
     let Outcome {
         progress, changed, ..

@@ -219,13 +219,12 @@ pub async fn commit(
         ledger.sort_out_duplicates(known.get(&ledger.book.id));
     }
 
-    let mut loaded = windows::load(&mut tx, reaches(&ledgers)).await?;
-
-    pulse.beat();
+    let mut loaded = windows::load(&mut tx, reaches(&ledgers), pulse).await?;
     let mut written = Written::default();
     for ledger in ledgers.values_mut() {
         let windows = loaded.remove(&ledger.book.id).unwrap_or_default();
         ledger.count(windows, now, &mut written)?;
+        pulse.beat();
     }
     clicks::insert(&mut tx, &written.clicks).await?;
     pulse.beat();

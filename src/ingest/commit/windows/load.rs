@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -11,6 +12,10 @@ use crate::book::hot::LockedBook;
 use crate::engine::aggregate::State;
 use crate::engine::{Plan, Reach, Span, Window, WindowKey, Windows};
 use crate::ingest::commit::CommitError;
+use crate::ingest::pulse::Pulse;
+
+/// Most windows, or spans, that one statement looks for: one click may fall into a hundred.
+const LOADED_AT_ONCE: usize = 10_000;
 
 /// The windows that are touched, column by column.
 #[derive(Default)]
@@ -60,6 +65,7 @@ struct DueBooks {
 pub async fn load<'a, 'b>(
     conn: &mut PgConnection,
     reaches: Vec<(&'b LockedBook, &'b Plan, Reach<'a>)>,
+    pulse: &Pulse,
 ) -> Result<HashMap<Uuid, Windows<'a>>, CommitError> {
     let mut due = DueBooks::default();
     let mut keys = Keys::default();
@@ -87,10 +93,19 @@ pub async fn load<'a, 'b>(
     let mut rows = Vec::new();
     // Without clicks nothing is touched, and the watermark stands.
     if !due.books.is_empty() {
-        rows = touched_or_due(conn, &keys, &due).await?;
+        let first = 0..keys.books.len().min(LOADED_AT_ONCE);
+        rows = touched_or_due(conn, &keys, first, &due).await?;
+        pulse.beat();
     }
-    if !spans.books.is_empty() {
-        rows.extend(sessions(conn, &spans).await?);
+    for from in (LOADED_AT_ONCE..keys.books.len()).step_by(LOADED_AT_ONCE) {
+        let next = from..keys.books.len().min(from + LOADED_AT_ONCE);
+        rows.extend(touched_or_due(conn, &keys, next, &DueBooks::default()).await?);
+        pulse.beat();
+    }
+    for from in (0..spans.books.len()).step_by(LOADED_AT_ONCE) {
+        let next = from..spans.books.len().min(from + LOADED_AT_ONCE);
+        rows.extend(sessions(conn, &spans, next).await?);
+        pulse.beat();
     }
     let mut loaded: HashMap<Uuid, Windows<'a>> = HashMap::new();
     for row in rows {
@@ -132,9 +147,10 @@ struct Stored {
 async fn touched_or_due(
     conn: &mut PgConnection,
     keys: &Keys<'_>,
+    some: Range<usize>,
     due: &DueBooks,
 ) -> Result<Vec<Stored>, sqlx::Error> {
-    let groups: Vec<&str> = keys.groups.iter().map(|g| &**g).collect();
+    let groups: Vec<&str> = keys.groups[some.clone()].iter().map(|g| &**g).collect();
     sqlx::query_as!(
         Stored,
         r#"SELECT w.book_id AS "book_id!", w.rollup AS "rollup!", w.start_ms AS "start_ms!",
@@ -150,11 +166,11 @@ async fn touched_or_due(
            FROM unnest($7::uuid[], $8::int[], $9::bigint[]) AS d(book_id, generation, watermark_ms)
            JOIN windows w ON w.book_id = d.book_id AND w.generation = d.generation
                 AND NOT w.fired AND w.end_ms <= d.watermark_ms"#,
-        &keys.books,
-        &keys.generations,
-        &keys.rollups,
-        &keys.starts_ms,
-        &keys.ends_ms,
+        &keys.books[some.clone()],
+        &keys.generations[some.clone()],
+        &keys.rollups[some.clone()],
+        &keys.starts_ms[some.clone()],
+        &keys.ends_ms[some],
         &groups as &[&str],
         &due.books,
         &due.generations,
@@ -167,8 +183,12 @@ async fn touched_or_due(
 /// The sessions that overlap the spans: those that began within one, and the one that began last
 /// before it. The order is there for the planner: without statistics of a table that has only just
 /// grown, it would walk all sessions by their end for each span.
-async fn sessions(conn: &mut PgConnection, spans: &Spans<'_>) -> Result<Vec<Stored>, sqlx::Error> {
-    let groups: Vec<&str> = spans.groups.iter().map(|g| &**g).collect();
+async fn sessions(
+    conn: &mut PgConnection,
+    spans: &Spans<'_>,
+    some: Range<usize>,
+) -> Result<Vec<Stored>, sqlx::Error> {
+    let groups: Vec<&str> = spans.groups[some.clone()].iter().map(|g| &**g).collect();
     sqlx::query_as!(
         Stored,
         r#"SELECT s.book_id AS "book_id!", s.rollup AS "rollup!", w.start_ms AS "start_ms!",
@@ -190,12 +210,12 @@ async fn sessions(conn: &mut PgConnection, spans: &Spans<'_>) -> Result<Vec<Stor
                   AND w.start_ms <= s.from_ms
                 ORDER BY w.start_ms DESC LIMIT 1)) w
            WHERE w.end_ms > s.from_ms"#,
-        &spans.books,
-        &spans.generations,
-        &spans.rollups,
+        &spans.books[some.clone()],
+        &spans.generations[some.clone()],
+        &spans.rollups[some.clone()],
         &groups as &[&str],
-        &spans.starts_ms,
-        &spans.ends_ms,
+        &spans.starts_ms[some.clone()],
+        &spans.ends_ms[some],
     )
     .fetch_all(conn)
     .await
