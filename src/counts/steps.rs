@@ -166,7 +166,8 @@ async fn newest_in(
     Ok(edges(found))
 }
 
-/// As [`straddling_rows`]; `direction` is 1 for the oldest first, −1 for the newest.
+/// The windows of sessions that began before `from` and ended after it, found as
+/// [`super::select::rows`] finds them. `direction` is 1 for the oldest first, −1 for the newest.
 async fn straddling_windows(
     conn: &mut PgConnection,
     selection: &Selection<'_>,
