@@ -244,7 +244,7 @@ async fn straddling_rows(
         "SELECT start_ms, end_ms, group_key, fired, weight, state
          FROM (SELECT start_ms, end_ms, group_key, fired, weight, state
                FROM windows
-               WHERE session AND book_id = $1 AND generation = $2 AND rollup = $3 AND end_ms > $4
+               WHERE session AND end_ms > start_ms AND book_id = $1 AND generation = $2 AND rollup = $3 AND end_ms > $4
                  AND ($5::text IS NULL OR group_key = $5)
                OFFSET 0) w
          WHERE (start_ms, end_ms, group_key) >= ($6, $7, $8) AND (start_ms, end_ms) < ($9, $10)

@@ -180,7 +180,7 @@ async fn straddling_windows(
         "SELECT start_ms, end_ms
          FROM (SELECT start_ms, end_ms
                FROM windows
-               WHERE session AND book_id = $1 AND generation = $2 AND rollup = $3 AND end_ms > $4
+               WHERE session AND end_ms > start_ms AND book_id = $1 AND generation = $2 AND rollup = $3 AND end_ms > $4
                  AND ($5::text IS NULL OR group_key = $5)
                OFFSET 0) w
          WHERE (start_ms, end_ms) >= ($6, $7) AND (start_ms, end_ms) < ($8, $9)

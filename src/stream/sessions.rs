@@ -119,7 +119,7 @@ async fn rows(
         Session,
         "SELECT start_ms, end_ms, group_key, fired, weight, state
          FROM windows
-         WHERE session AND book_id = $1 AND generation = $2 AND rollup = $3
+         WHERE session AND end_ms > start_ms AND book_id = $1 AND generation = $2 AND rollup = $3
            AND end_ms <= $4 AND (end_ms, start_ms, group_key) < ($4, $5, $6)
          ORDER BY end_ms DESC, start_ms DESC, group_key DESC LIMIT $7",
         book.id,

@@ -181,8 +181,7 @@ async fn touched_or_due(
 }
 
 /// The sessions that overlap the spans: those that began within one, and the one that began last
-/// before it. The order is there for the planner: without statistics of a table that has only just
-/// grown, it would walk all sessions by their end for each span.
+/// before it.
 async fn sessions(
     conn: &mut PgConnection,
     spans: &Spans<'_>,
@@ -201,8 +200,7 @@ async fn sessions(
                (SELECT w.start_ms, w.end_ms, w.fired, w.state FROM windows w
                 WHERE w.session AND w.book_id = s.book_id AND w.generation = s.generation
                   AND w.rollup = s.rollup AND w.group_key = s.group_key
-                  AND w.start_ms > s.from_ms AND w.start_ms < s.to_ms
-                ORDER BY w.group_key, w.start_ms)
+                  AND w.start_ms > s.from_ms AND w.start_ms < s.to_ms)
                UNION ALL
                (SELECT w.start_ms, w.end_ms, w.fired, w.state FROM windows w
                 WHERE w.session AND w.book_id = s.book_id AND w.generation = s.generation
