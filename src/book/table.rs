@@ -175,9 +175,8 @@ pub async fn idle_and_due(
         "SELECT id, slug FROM books
          WHERE NOT closed AND NOT deleted
            AND $1 - last_received_ms >= (settings->>'idle_timeout_ms')::bigint
-           AND (due_ms IS NULL
-                OR due_ms <= LEAST(newest_event_ms + ($1 - last_received_ms), $1)
-                             - (settings->>'delay_ms')::bigint)
+           AND LEAST(newest_event_ms + ($1 - last_received_ms), $1)
+               - (settings->>'delay_ms')::bigint >= GREATEST(due_ms, watermark_ms + 1)
          ORDER BY id",
         now.millis(),
     )

@@ -159,6 +159,8 @@ fn reopen(book: &mut LockedBook, now: Timestamp) -> Result<Done, CommitError> {
         ..book.progress
     };
     book.before_close = Watermark::MINUS_INFINITY;
+    // Otherwise the next idle step would take the watermark away at once.
+    book.last_received_ms = book.last_received_ms.max(Some(now.millis()));
     book.closed = false;
     book.revision += 1;
     Ok(Done {

@@ -108,16 +108,13 @@ impl<'a> Ledger<'a> {
         let book = &mut self.book;
         book.totals.add(&self.totals);
         book.revision += 1;
+        // Of duplicates too: a sender that catches up is not idleness.
+        let received = self.sent.iter().map(|c| c.received_at.millis()).max();
+        book.last_received_ms = book.last_received_ms.max(received);
         if self.fresh.is_empty() {
             return Ok(());
         }
         book.progress = outcome.progress;
-        let received = self
-            .fresh
-            .iter()
-            .map(|l| l.click.received_at.millis())
-            .max();
-        book.last_received_ms = book.last_received_ms.max(received);
         let rows = self.fresh.iter().zip(&outcome.verdicts);
         let rows = rows.map(|(logged, verdict)| clicks::Row {
             book: book.id,
