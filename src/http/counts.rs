@@ -13,6 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use sqlx::PgPool;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -121,12 +122,17 @@ fn at_most(limit: Option<i64>) -> Result<usize, Problem> {
 }
 
 impl Query {
-    /// What decides the order of the list and what its items are. A cursor is good for the query
-    /// that gave it.
+    /// Everything that is asked for but how much of it. A cursor is good for the query that gave
+    /// it, and carries this shortened, for a group may be long.
     fn shape(&self) -> String {
         let (interval, tz) = (self.interval.map(Interval::as_str), self.tz.as_deref());
         let merge = self.merge.unwrap_or(false);
-        format!("{:?} {:?} {merge} {interval:?} {tz:?}", self.last, self.top)
+        let windows = (&self.rollup, &self.from, &self.to, &self.group);
+        let asked = format!(
+            "{windows:?} {:?} {:?} {merge} {interval:?} {tz:?}",
+            self.last, self.top
+        );
+        URL_SAFE_NO_PAD.encode(&Sha256::digest(asked)[..12])
     }
 
     fn checked(self) -> Result<counts::Query, Problem> {
@@ -141,6 +147,11 @@ impl Query {
             if number.is_some_and(|number| !(1..=1000).contains(&number)) {
                 return Err(bad(format!("{name}: from 1 to 1000")));
             }
+        }
+        let from = time("from", self.from.as_deref())?;
+        let to = time("to", self.to.as_deref())?;
+        if from.zip(to).is_some_and(|(from, to)| from >= to) {
+            return Err(bad("from: no time lies between it and to"));
         }
         let view = match (self.interval, self.tz, self.merge.unwrap_or(false)) {
             (Some(_), _, true) => {
@@ -157,8 +168,8 @@ impl Query {
         Ok(counts::Query {
             rollup: self.rollup,
             filter: Filter {
-                from: time("from", self.from.as_deref())?,
-                to: time("to", self.to.as_deref())?,
+                from,
+                to,
                 group: self.group,
             },
             last: self.last,

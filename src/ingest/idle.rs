@@ -8,12 +8,10 @@
 //!
 //! **Called by** `committer`, which takes the steps in the books' lanes; [`run`] looks for the books.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt, stream};
 use serde_json::json;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::time::MissedTickBehavior;
@@ -35,40 +33,39 @@ use crate::time::Timestamp;
 /// How often idle books are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks for idle books that have something due, and has their lanes take the step.
+/// How many steps wait in lanes at a time.
+const STEPS_AT_ONCE: usize = 32;
+
+/// Looks for idle books that have something due, and has their lanes take the steps, a few at a
+/// time, so that after a silence of all books clicks still find room.
 pub async fn run(pool: PgPool, lanes: Arc<Lanes>, stop: CancellationToken) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut steps = FuturesUnordered::new();
-    let mut stepping: HashSet<Uuid> = HashSet::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            Some((id, taken)) = steps.next() => {
-                stepping.remove(&id);
-                // What went wrong is logged where it did; the next look finds the book again.
-                let _: Result<_, super::lane::SubmitError> = taken;
-                continue;
-            }
             _ = looks.tick() => {}
         }
-        let due = table::idle_and_due(&pool, Timestamp::now());
-        let due = tokio::select! {
+        tokio::select! {
             () = stop.cancelled() => return,
-            due = due => due,
-        };
-        match due {
-            Ok(books) => {
-                for (id, slug) in books.into_iter().filter(|(id, _)| stepping.insert(*id)) {
-                    let lanes = Arc::clone(&lanes);
-                    steps.push(async move { (id, lanes.submit(id, Work::Idle { slug }).await) });
-                }
-            }
-            Err(error) => {
-                tracing::debug!(error = %telemetry::chain(&error), "idle books were not looked for");
-            }
+            () = look(&pool, &lanes) => {}
         }
     }
+}
+
+async fn look(pool: &PgPool, lanes: &Lanes) {
+    let due = match table::idle_and_due(pool, Timestamp::now()).await {
+        Ok(due) => due,
+        Err(error) => {
+            tracing::debug!(error = %telemetry::chain(&error), "idle books were not looked for");
+            return;
+        }
+    };
+    let steps = stream::iter(due).for_each_concurrent(STEPS_AT_ONCE, |(id, slug)| async move {
+        // What went wrong is logged where it did; the next look finds the book again.
+        let _ = lanes.submit(id, Work::Idle { slug }).await;
+    });
+    steps.await;
 }
 
 /// Takes a book's step, if there is one to take.

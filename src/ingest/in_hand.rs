@@ -1,7 +1,8 @@
 //! The books whose clicks this process has received and not yet answered.
 //!
-//! A book is idle when nothing was *received*. What is still being read, waits in a lane or is held
-//! up in a commit was received, although the book's row does not tell of it yet.
+//! A book is idle when nothing was *received*. What waits in a lane or is held up in a commit was
+//! received, although the book's row does not tell of it yet. A request is received once its whole
+//! body has come: one that comes slowly could otherwise keep a book from ever being idle.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -165,7 +165,7 @@ impl Lanes {
         }
     }
 
-    /// Notes that clicks for the book `name`, an id or a slug, are being received; it is not idle
+    /// Notes that clicks for the book `name`, an id or a slug, have been received; it is not idle
     /// until this is dropped. What is submitted is held by itself until it is answered.
     #[must_use]
     pub fn hold(&self, name: &str) -> Held {

@@ -221,3 +221,31 @@ async fn what_fired_at_a_close_stays_fired_when_the_book_is_reopened() {
             .await;
     }
 }
+
+/// Event time does not go on with the clock while a sender is catching up, nor from before a
+/// reopening, which would take away the watermark that it has brought back.
+#[tokio::test]
+async fn known_clicks_and_a_reopening_are_no_idleness() {
+    let (database, server) = start().await;
+    let api = server.api();
+    let settings = json!({"delay_ms": 0, "lateness_ms": 0, "idle_timeout_ms": null});
+    book(&api, "b", 1000, settings).await;
+    let click = json!({"id": "known", "page": "/a", "at": 1000});
+    api.clicks("b", click.clone()).await;
+    let received = "SELECT last_received_ms FROM books";
+    let long_ago = "UPDATE books SET last_received_ms = 1";
+    execute(&database, long_ago).await;
+    let began = now_ms();
+    assert_eq!(api.clicks("b", click).await["duplicates"], 1);
+    assert!(database.number(received).await >= began);
+    api.post("/v1/books/b/close", &Value::Null)
+        .await
+        .expect(200);
+    execute(&database, long_ago).await;
+    let book = api
+        .post("/v1/books/b/reopen", &Value::Null)
+        .await
+        .expect(200);
+    assert_eq!(ms(&book["watermark"]), 1000);
+    assert!(database.number(received).await >= began);
+}
