@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -122,9 +124,13 @@ async fn nothing_is_missed_when_the_listening_connections_are_killed() {
 }
 
 /// What one writer did: clicks by book, and the statuses of posts that were not taken.
-async fn write_randomly(api: Api, books: usize, until: Instant) -> (HashMap<usize, i64>, Vec<u16>) {
+async fn write_randomly(
+    api: Api,
+    books: usize,
+    stop: Arc<AtomicBool>,
+) -> (HashMap<usize, i64>, Vec<u16>) {
     let (mut taken, mut failed) = (HashMap::new(), Vec::new());
-    while Instant::now() < until {
+    while !stop.load(Ordering::Relaxed) {
         // A request has one book; many at once make transactions of many books.
         let posts = (0..24).map(async |_| {
             let book = rand::random_range(0..books);
@@ -164,15 +170,19 @@ async fn processes_that_share_two_hundred_books_count_right_and_fail_no_request(
     for n in 0..BOOKS {
         api.plain_book(&format!("b{n}"), 60_000, 60_000).await;
     }
-    let end = Instant::now() + Duration::from_secs(seconds);
+    let stop = Arc::new(AtomicBool::new(false));
     let writers = [&one, &other, &one, &other]
-        .map(|server| tokio::spawn(write_randomly(server.api(), BOOKS, end)));
-    // Without transactions that wait for one another, this would show nothing.
-    let mut waits = 0;
-    while Instant::now() < end {
+        .map(|server| tokio::spawn(write_randomly(server.api(), BOOKS, stop.clone())));
+    // Without transactions that wait for one another, this would show nothing. On a busy machine
+    // it takes longer until two meet and a look catches them at it.
+    let (begun, mut waits) = (Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(seconds)
+        || (waits == 0 && begun.elapsed() < Duration::from_secs(seconds + 60))
+    {
         waits += waiting(&database).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    stop.store(true, Ordering::Relaxed);
     let mut taken: HashMap<usize, i64> = HashMap::new();
     let mut failed = Vec::new();
     for writer in writers {
