@@ -1,39 +1,52 @@
 //! A click: one reader's view of, or click on, one page of a book.
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::time::Timestamp;
 
 /// A click as admission let it in: validated, its page canonical, its time and id fixed.
-#[derive(Clone, PartialEq, Debug)]
+///
+/// As JSON it is kept where it waits (the spool, dead letters): times in milliseconds, the value in
+/// millionths.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Click {
     /// Unique within the book.
     pub id: ClickId,
     /// Event time.
+    #[serde(with = "crate::time::millis")]
     pub at: Timestamp,
     /// When this server received it.
+    #[serde(with = "crate::time::millis")]
     pub received_at: Timestamp,
     /// Canonical page.
     pub page: String,
     /// Who read, as the sender names readers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visitor: Option<String>,
     /// The page that the reader came from, as sent; grouped by [`referrer_host`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub referrer: Option<String>,
     /// Which of the book's publications or campaigns sent it, as the sender names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// A number of the sender's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Micros>,
 }
 
 /// The id of a click and where it comes from.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClickId {
     /// What is stored and compared.
     pub uuid: Uuid,
     /// What the sender wrote, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<String>,
     /// Whether this server made the id for this very request, so that nobody can have sent it before.
+    /// What was kept somewhere may have been committed meanwhile.
+    #[serde(skip)]
     pub fresh: bool,
 }
 
@@ -84,7 +97,8 @@ impl ClickId {
 
 /// A decimal of at most 6 fraction digits, held in millionths, so that sums are exact and do not
 /// depend on order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Micros(pub i64);
 
 impl Micros {

@@ -48,6 +48,31 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
         .set_buckets_for_metric(clicks, &CLICKS)?
         .install_recorder()?;
     describe_counter!("pagetide_clicks_total", "clicks by what became of them");
+    describe_counter!(
+        "pagetide_clicks_filtered_total",
+        "clicks left out by a rule, by which"
+    );
+    describe_counter!(
+        "pagetide_dead_letters_total",
+        "clicks kept aside because they cannot be committed"
+    );
+    describe_counter!(
+        "pagetide_spooled_clicks_total",
+        "clicks kept on disk because the database was out of reach"
+    );
+    describe_counter!(
+        "pagetide_drained_clicks_total",
+        "clicks that went from the spool into the database"
+    );
+    describe_counter!(
+        "pagetide_spool_discarded_clicks_total",
+        "clicks of the spool whose book was deleted"
+    );
+    describe_counter!(
+        "pagetide_spool_damaged_lines_total",
+        "lines of the spool that could not be read and were set aside"
+    );
+    describe_gauge!("pagetide_spool_bytes", "how much the spool holds");
     describe_counter!("pagetide_commits_total", "write transactions committed");
     describe_counter!("pagetide_retries_total", "write transactions tried again");
     describe_histogram!("pagetide_commit_seconds", "length of a write transaction");
@@ -114,11 +139,48 @@ pub fn committed(tally: &Tally, took: Duration) {
             counter!("pagetide_clicks_total", "status" => status).increment(clicks);
         }
     }
+    filtered("debounced", tally.debounced);
+    if tally.dead_letters > 0 {
+        counter!("pagetide_dead_letters_total").increment(tally.dead_letters);
+    }
     counter!("pagetide_commits_total").increment(1);
     histogram!("pagetide_commit_seconds").record(took);
     histogram!("pagetide_commit_clicks").record(totals.received as f64);
     counter!("pagetide_frames_minted_total").increment(tally.minted);
     counter!("pagetide_frames_pruned_total").increment(tally.pruned);
+}
+
+/// Clicks were left out by a rule.
+pub fn filtered(reason: &'static str, clicks: u64) {
+    if clicks > 0 {
+        counter!("pagetide_clicks_filtered_total", "reason" => reason).increment(clicks);
+    }
+}
+
+/// Clicks were kept in the spool.
+pub fn spooled(clicks: usize) {
+    counter!("pagetide_spooled_clicks_total").increment(clicks as u64);
+}
+
+/// Clicks of the spool were committed, or their book is gone.
+pub fn drained(clicks: usize) {
+    counter!("pagetide_drained_clicks_total").increment(clicks as u64);
+}
+
+/// Clicks of the spool were thrown away, because their book was deleted meanwhile.
+pub fn discarded(clicks: usize) {
+    counter!("pagetide_spool_discarded_clicks_total").increment(clicks as u64);
+}
+
+/// Lines of the spool were damaged and set aside.
+pub fn spool_damaged(lines: usize) {
+    counter!("pagetide_spool_damaged_lines_total").increment(lines as u64);
+}
+
+/// So many bytes are in the spool.
+#[allow(clippy::cast_precision_loss, reason = "a gauge takes floats")]
+pub fn spool_bytes(bytes: u64) {
+    gauge!("pagetide_spool_bytes").set(bytes as f64);
 }
 
 /// A write transaction is tried again.

@@ -95,6 +95,32 @@ impl Serialize for Timestamp {
     }
 }
 
+/// A moment as whole milliseconds since the epoch, for what is kept and not shown.
+pub mod millis {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{TimeError, Timestamp};
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// What the serializer says.
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+    pub fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_i64(time.millis())
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It is no integer, or outside the years 0001 to 9999.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        let millis = i64::deserialize(deserializer)?;
+        Timestamp::from_millis(millis).ok_or_else(|| D::Error::custom(TimeError::OutOfRange))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,6 +31,7 @@ use crate::http::state::{AppState, Streams};
 use crate::http::{metrics_router, router};
 use crate::ingest::idle;
 use crate::ingest::lane::{LaneConfig, Lanes};
+use crate::ingest::retry::Retries;
 use crate::stream::announce;
 use crate::stream::hub::Hub;
 use crate::stream::stall::Stalls;
@@ -189,6 +190,7 @@ fn lane_config(config: &ServeConfig) -> LaneConfig {
         lanes: config.advanced.lanes(),
         gather: Duration::from_millis(config.advanced.gather_ms),
         queue_clicks: usize::try_from(config.advanced.queue_clicks).unwrap_or(usize::MAX),
+        retries: Retries::default(),
     }
 }
 

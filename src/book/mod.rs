@@ -8,6 +8,7 @@
 pub mod chapters;
 pub mod directory;
 pub mod hot;
+pub mod owed;
 pub mod settings;
 pub mod table;
 
@@ -90,6 +91,15 @@ impl Totals {
     }
 }
 
+/// What this process knows of a book besides its row.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Here {
+    /// Event streams that it serves for it.
+    pub streams_open: usize,
+    /// Whether clicks of it were acknowledged and are not committed yet.
+    pub owes: bool,
+}
+
 /// Whether a book takes clicks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -131,10 +141,11 @@ pub struct BookBody {
 }
 
 impl Book {
-    /// Whether it is closed and no frame is still to be minted.
+    /// Whether it is closed and no frame is still to be minted. `here` was asked before the row was
+    /// read.
     #[must_use]
-    pub fn at_rest(&self) -> bool {
-        self.closed
+    pub fn at_rest(&self, here: Here) -> bool {
+        self.closed && !here.owes
     }
 
     /// How its clicks are counted.
@@ -147,9 +158,9 @@ impl Book {
 
     /// What clients see of it.
     #[must_use]
-    pub fn into_body(self, streams_open: usize) -> BookBody {
+    pub fn into_body(self, here: Here) -> BookBody {
         BookBody {
-            at_rest: self.at_rest(),
+            at_rest: self.at_rest(here),
             status: if self.closed {
                 Status::Closed
             } else {
@@ -168,7 +179,7 @@ impl Book {
             settings: self.settings,
             origins: self.origins,
             totals: self.totals,
-            streams_open,
+            streams_open: here.streams_open,
         }
     }
 }

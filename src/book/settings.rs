@@ -23,6 +23,21 @@ pub struct Settings {
     pub canonical_pages: bool,
     /// The path below which all pages of the book stand.
     pub base_path: String,
+    /// Whether clicks that bots send with a write key in the address are left out.
+    #[serde(default = "yes")]
+    pub filter_bots: bool,
+    /// A visitor's click on a page within this time of event, in milliseconds, of one that was
+    /// counted is left out; 0: none is.
+    #[serde(default)]
+    pub debounce_ms: i64,
+    /// The same for a visitor's click on a page with the same value.
+    #[serde(default)]
+    pub value_debounce_ms: i64,
+}
+
+/// Books that were made before there was such a filter have it too.
+fn yes() -> bool {
+    true
 }
 
 /// Changes to settings; what is absent stays as it is, `null` means off.
@@ -59,6 +74,20 @@ pub struct SettingsPatch {
     #[serde(deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     pub base_path: Option<String>,
+    /// Whether clicks that bots send with `?key=` are `filtered`. Default true.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<bool>)]
+    pub filter_bots: Option<bool>,
+    /// A visitor's click on the same page within this time of event, in milliseconds, is
+    /// `filtered`; 0: none is. Default 0.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<i64>, minimum = 0)]
+    pub debounce_ms: Option<i64>,
+    /// A visitor's click on the same page with the same value within this time of event, in
+    /// milliseconds, is `filtered`; 0: none is. Default 0.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<i64>, minimum = 0)]
+    pub value_debounce_ms: Option<i64>,
 }
 
 /// Tells a field that is there from one that is absent, so that `null` is only taken where the
@@ -91,6 +120,9 @@ impl Settings {
             buffer_frames: patch.buffer_frames.unwrap_or(512),
             canonical_pages: patch.canonical_pages.unwrap_or(true),
             base_path: patch.base_path.unwrap_or_default(),
+            filter_bots: patch.filter_bots.unwrap_or_else(yes),
+            debounce_ms: patch.debounce_ms.unwrap_or_default(),
+            value_debounce_ms: patch.value_debounce_ms.unwrap_or_default(),
         }
     }
 
@@ -105,6 +137,9 @@ impl Settings {
             buffer_frames: patch.buffer_frames.unwrap_or(self.buffer_frames),
             canonical_pages: patch.canonical_pages.unwrap_or(self.canonical_pages),
             base_path: patch.base_path.unwrap_or(self.base_path),
+            filter_bots: patch.filter_bots.unwrap_or(self.filter_bots),
+            debounce_ms: patch.debounce_ms.unwrap_or(self.debounce_ms),
+            value_debounce_ms: patch.value_debounce_ms.unwrap_or(self.value_debounce_ms),
         }
     }
 
@@ -121,6 +156,8 @@ impl Settings {
         within("delay_ms", self.delay_ms, 0, MAX_SPAN_MS);
         within("lateness_ms", self.lateness_ms, 0, MAX_SPAN_MS);
         within("buffer_frames", self.buffer_frames, 16, 65_536);
+        within("debounce_ms", self.debounce_ms, 0, MAX_SPAN_MS);
+        within("value_debounce_ms", self.value_debounce_ms, 0, MAX_SPAN_MS);
         if let Some(timeout) = self.idle_timeout_ms {
             within("idle_timeout_ms", timeout, 1, MAX_SPAN_MS);
         }

@@ -266,6 +266,9 @@ pub async fn purge(pool: &PgPool) -> Result<(), sqlx::Error> {
         sqlx::query!("DELETE FROM frames WHERE book_id = $1", id)
             .execute(pool)
             .await?;
+        sqlx::query!("DELETE FROM dead_letters WHERE book_id = $1", id)
+            .execute(pool)
+            .await?;
         sqlx::query!("DELETE FROM book_log WHERE book_id = $1", id)
             .execute(pool)
             .await?;

@@ -77,8 +77,8 @@ fn made(state: &AppState, book: Book) -> Response {
 }
 
 fn body(state: &AppState, book: Book) -> BookBody {
-    let streams = state.hub.streams_open(book.id);
-    book.into_body(streams)
+    let here = state.hub.here(book.id);
+    book.into_body(here)
 }
 
 async fn make(state: &AppState, slug: String, new: BookPatch) -> Result<Book, Problem> {

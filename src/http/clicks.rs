@@ -4,22 +4,23 @@ use std::io::Read;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
 use flate2::read::MultiGzDecoder;
-use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::MAX_BODY_BYTES;
-use super::extract::{Auth, PathPart, Raw};
+use super::extract::{PathPart, Raw, Writer};
 use super::problem::{Code, Problem, ProblemBody};
+use super::receipt::{ReceiptBody, Sent, SpooledBody};
 use super::state::AppState;
 use crate::access::scope::Scope;
-use crate::book::FieldError;
-use crate::engine::Status;
-use crate::ingest::admission::{self, Admitted, Circumstances, Form, Rejection};
-use crate::ingest::commit::{Fate, Missed, Receipt};
-use crate::ingest::lane::{SubmitError, Work};
+use crate::bot;
+use crate::ingest::admission::{self, Circumstances, Form};
+use crate::ingest::lane::SubmitError;
+use crate::ingest::tier::Taken;
+use crate::telemetry;
 use crate::time::Timestamp;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -67,55 +68,6 @@ pub(super) enum ClicksDoc {
     Many(Vec<ClickDoc>),
 }
 
-/// What became of the clicks. The counts add up to `received`.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ClicksReceipt)]
-pub(super) struct ReceiptBody {
-    received: usize,
-    on_time: usize,
-    late: usize,
-    dropped: usize,
-    duplicates: usize,
-    filtered: usize,
-    rejected: usize,
-    /// The newest position of the book.
-    position: i64,
-    revision: i64,
-    #[schema(value_type = Option<String>, format = DateTime)]
-    watermark: Option<Timestamp>,
-    /// Whatever is not plainly on time, by index.
-    exceptions: Vec<Exception>,
-}
-
-/// A click that is not plainly on time.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ClickException)]
-pub(super) struct Exception {
-    /// Its place in the request.
-    index: usize,
-    id: Option<String>,
-    status: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<String>,
-    /// With `partly_too_late`: the windows that it was not counted in.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(required = false)]
-    windows: Vec<MissedBody>,
-}
-
-/// A window that a click came too late for.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = MissedWindow)]
-pub(super) struct MissedBody {
-    rollup: String,
-    #[schema(value_type = String, format = DateTime)]
-    start: Timestamp,
-    #[schema(value_type = String, format = DateTime)]
-    end: Timestamp,
-}
-
 /// Post clicks
 ///
 /// A 200 means: committed in Postgres, clicks, counts, position and frame in one transaction. Sent
@@ -125,6 +77,7 @@ pub(super) struct MissedBody {
     post, path = "/v1/books/{book}/clicks", tag = "clicks",
     params(
         ("book" = String, Path, description = "Id or slug"),
+        ("key" = Option<String>, Query, description = "A token with the scope `write`, for pages that cannot set headers; clicks sent so take `age_ms` alone, never `at`, and those of bots are left out"),
         ("idempotency-key" = Option<String>, Header, description = "Gives clicks without an id theirs"),
     ),
     request_body(
@@ -137,6 +90,7 @@ pub(super) struct MissedBody {
     ),
     responses(
         (status = 200, description = "Committed", body = ReceiptBody),
+        (status = 202, description = "The database is out of reach; the clicks are safe on disk, and are counted once it is back", body = SpooledBody),
         (status = 400, description = "No JSON at all", body = ProblemBody, content_type = "application/problem+json"),
         (status = 409, description = "The book is closed", body = ProblemBody, content_type = "application/problem+json"),
         (status = 413, description = "Too large", body = ProblemBody, content_type = "application/problem+json"),
@@ -147,13 +101,14 @@ pub(super) struct MissedBody {
 )]
 pub(super) async fn post(
     State(state): State<AppState>,
-    auth: Auth,
+    writer: Writer,
     PathPart(name): PathPart,
     headers: HeaderMap,
     Raw(body): Raw,
-) -> Result<Json<ReceiptBody>, Problem> {
+) -> Result<Response, Problem> {
     let _in_hand = state.lanes.hold(&name);
     let received_at = Timestamp::now();
+    let Writer { auth, by_key } = writer;
     let known = auth.book(&state, &name, Scope::Write).await?;
     let form = form_of(&headers)?;
     let unpacked = unpacked(&headers, &body)?;
@@ -164,25 +119,36 @@ pub(super) async fn post(
             book: &known,
             received_at,
             idempotency_key: idempotency_key(&headers)?,
+            by_key,
+            leave_out: (by_key && known.book.settings.filter_bots && sent_by_bot(&headers))
+                .then_some(BOT),
         },
     )?;
-    let Admitted {
-        batch,
-        places,
-        rejections,
-    } = admitted;
-    let nothing_good = batch.clicks.is_empty() && !rejections.is_empty();
-    let ids: Vec<String> = batch.clicks.iter().map(|c| c.id.shown()).collect();
-    let submitted = state.lanes.submit(known.book.id, Work::Clicks(batch)).await;
-    match submitted {
+    let (batch, sent) = Sent::of(admitted);
+    let bots = batch.filtered;
+    match state.tier.submit(known.book.id, batch).await {
         // They count in the totals; where that cannot be done, the answer is the same.
-        Ok(_) | Err(SubmitError::QueueFull | SubmitError::Unavailable) if nothing_good => {
-            let errors = rejections.into_iter().map(FieldError::from).collect();
-            Err(Problem::with_errors(Code::AllRejected, errors))
+        Ok(_) | Err(SubmitError::QueueFull | SubmitError::Unavailable) if sent.nothing_good() => {
+            Err(sent.all_rejected())
         }
-        Ok(receipt) => Ok(Json(answer(receipt, &places, ids, rejections))),
+        Ok(taken) => {
+            telemetry::filtered(BOT, bots as u64);
+            Ok(match taken {
+                Taken::Committed(receipt) => Json(sent.committed(receipt)?).into_response(),
+                Taken::Spooled => (StatusCode::ACCEPTED, Json(sent.spooled())).into_response(),
+            })
+        }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Why a bot's clicks are left out.
+const BOT: &str = "bot";
+
+/// Whether the one who sends says that it is a bot.
+fn sent_by_bot(headers: &HeaderMap) -> bool {
+    let agent = headers.get(USER_AGENT);
+    bot::is_bot(agent.and_then(|a| a.to_str().ok()).unwrap_or_default())
 }
 
 fn form_of(headers: &HeaderMap) -> Result<Form, Problem> {
@@ -235,100 +201,3 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
         .ok_or_else(|| Problem::new(Code::BadHeader, detail))
 }
 
-fn answer(
-    receipt: Receipt,
-    places: &[usize],
-    ids: Vec<String>,
-    rejections: Vec<Rejection>,
-) -> ReceiptBody {
-    let mut body = ReceiptBody {
-        received: places.len() + rejections.len(),
-        on_time: 0,
-        late: 0,
-        dropped: 0,
-        duplicates: 0,
-        filtered: 0,
-        rejected: rejections.len(),
-        position: receipt.position,
-        revision: receipt.revision,
-        watermark: receipt.watermark.shown(),
-        exceptions: rejections.into_iter().map(Exception::from).collect(),
-    };
-    for ((fate, index), id) in receipt.fates.into_iter().zip(places).zip(ids) {
-        let (status, reason, windows) = match fate {
-            Fate::Judged { status, missed } => {
-                let reason = match (status, missed.is_empty()) {
-                    (Status::Dropped, _) => Some("too_late"),
-                    (_, false) => Some("partly_too_late"),
-                    (_, true) => None,
-                };
-                let word = match status {
-                    Status::OnTime => {
-                        body.on_time += 1;
-                        if reason.is_none() {
-                            continue;
-                        }
-                        "on_time"
-                    }
-                    Status::Late => {
-                        body.late += 1;
-                        "late"
-                    }
-                    Status::Dropped => {
-                        body.dropped += 1;
-                        "dropped"
-                    }
-                };
-                (word, reason, missed)
-            }
-            Fate::Duplicate { differs } => {
-                body.duplicates += 1;
-                ("duplicate", differs.then_some("differs"), Vec::new())
-            }
-        };
-        body.exceptions.push(Exception {
-            index: *index,
-            id: Some(id),
-            status,
-            reason,
-            detail: None,
-            windows: windows.into_iter().map(MissedBody::from).collect(),
-        });
-    }
-    body.exceptions.sort_by_key(|exception| exception.index);
-    body
-}
-
-impl From<Rejection> for Exception {
-    fn from(rejection: Rejection) -> Self {
-        Self {
-            index: rejection.index,
-            id: rejection.id,
-            status: "rejected",
-            reason: Some(rejection.reason),
-            detail: Some(rejection.detail),
-            windows: Vec::new(),
-        }
-    }
-}
-
-impl From<Rejection> for FieldError {
-    fn from(rejection: Rejection) -> Self {
-        Self {
-            index: Some(rejection.index),
-            field: None,
-            code: rejection.reason.to_owned(),
-            detail: rejection.detail,
-        }
-    }
-}
-
-impl From<Missed> for MissedBody {
-    fn from(missed: Missed) -> Self {
-        Self {
-            rollup: missed.rollup,
-            start: missed.start,
-            end: missed.end,
-        }
-    }
-}

@@ -194,6 +194,19 @@ impl FromRequestParts<AppState> for PathPart {
     }
 }
 
+/// All parts of the path, in order.
+pub(super) struct PathParts<const N: usize>(pub(super) [String; N]);
+
+impl<const N: usize> FromRequestParts<AppState> for PathParts<N> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        let all = Path::<Vec<String>>::from_request_parts(parts, state).await;
+        let all = all.ok().and_then(|Path(all)| all.try_into().ok());
+        all.map(Self).ok_or_else(Problem::not_found)
+    }
+}
+
 /// Who calls: the Bearer token of the request.
 pub(super) struct Auth(pub(super) Arc<Caller>);
 
@@ -214,7 +227,45 @@ impl FromRequestParts<AppState> for Auth {
     }
 }
 
+/// Who sends clicks: the Bearer token of the request, else the `key` in its address.
+pub(super) struct Writer {
+    pub(super) auth: Auth,
+    /// The key stood in the address.
+    pub(super) by_key: bool,
+}
+
+impl FromRequestParts<AppState> for Writer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        #[derive(Deserialize)]
+        struct Key {
+            key: Option<String>,
+        }
+        let by_key = !parts.headers.contains_key(AUTHORIZATION);
+        let query = Query::<Key>::from_request_parts(parts, state).await;
+        let key = query.ok().and_then(|Query(query)| query.key);
+        let auth = match key.filter(|_| by_key) {
+            Some(key) => Auth::by_key(state, &key).await?,
+            None => Auth::from_request_parts(parts, state).await?,
+        };
+        Ok(Self { auth, by_key })
+    }
+}
+
 impl Auth {
+    /// The caller that a key in an address stands for. It is there for all to read, so one that
+    /// gives more than to write and read is refused.
+    async fn by_key(state: &AppState, key: &str) -> Result<Self, Problem> {
+        let caller = state.tokens.caller(key, Timestamp::now()).await?;
+        let more = [Scope::Manage, Scope::Admin];
+        let caller = caller.filter(|caller| {
+            let scopes = &caller.scopes;
+            scopes.contains(&Scope::Write) && !more.iter().any(|scope| scopes.contains(scope))
+        });
+        caller.map(Self).ok_or_else(|| Problem::unauthorized(true))
+    }
+
     /// The book `name`, if the caller may do with it what needs `scope`. A book that the caller
     /// may not know of answers exactly as one that does not exist.
     pub(super) async fn book(

@@ -7,6 +7,7 @@ mod books;
 mod chapters;
 mod clicks;
 mod counts;
+mod dead_letters;
 mod etag;
 mod events;
 mod extract;
@@ -14,6 +15,7 @@ mod health;
 pub mod openapi;
 mod problem;
 mod problems;
+mod receipt;
 pub(crate) mod serve;
 mod snapshot;
 pub(crate) mod state;
@@ -54,6 +56,9 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(books::reopen))
         .routes(routes!(chapters::read, chapters::put))
         .routes(routes!(clicks::post))
+        .routes(routes!(dead_letters::list))
+        .routes(routes!(dead_letters::delete))
+        .routes(routes!(dead_letters::retry))
         .routes(routes!(counts::counts))
         .routes(routes!(snapshot::snapshot))
         .routes(routes!(events::follow))

@@ -95,6 +95,8 @@ codes! {
         "The log of the server says more, under the request's id. Nothing of the request was acknowledged.";
     QueueFull = "queue_full", SERVICE_UNAVAILABLE, "The queue is full",
         "Clicks arrive faster than they can be committed. Send the request again after the time in `Retry-After`; nothing of it was counted.";
+    SpoolFull = "spool_full", SERVICE_UNAVAILABLE, "The spool is full",
+        "The database is out of reach, and as many clicks wait on disk as may. Send the request again after the time in `Retry-After`; nothing of it was counted.";
     Unavailable = "unavailable", SERVICE_UNAVAILABLE, "The database is out of reach",
         "Send the request again after the time in `Retry-After`. Clicks with an id or an Idempotency-Key count once, however often they are sent.";
 }

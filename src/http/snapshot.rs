@@ -45,8 +45,8 @@ pub(super) async fn snapshot(
 ) -> Result<Response, Problem> {
     let known = auth.book(&state, &name, Scope::Read).await?;
     let since = time("since", query.since.as_deref())?;
-    let streams = state.hub.streams_open(known.book.id);
-    let snapshot = state::snapshot(&state.long_reads, known.book.id, since, streams).await?;
+    let here = state.hub.here(known.book.id);
+    let snapshot = state::snapshot(&state.long_reads, known.book.id, since, here).await?;
     let snapshot = snapshot.ok_or_else(Problem::not_found)?;
     Ok(no_store(Json(snapshot).into_response()))
 }

@@ -57,6 +57,17 @@ pub struct Rejection {
     pub detail: String,
 }
 
+/// A click that was left out by a rule of the book.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Filtered {
+    /// Its place in the request.
+    pub index: usize,
+    /// Its id, as its sender knows it.
+    pub id: String,
+    /// A short word for programs.
+    pub reason: &'static str,
+}
+
 /// What admission let in.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Admitted {
@@ -66,6 +77,8 @@ pub struct Admitted {
     pub places: Vec<usize>,
     /// What was not let in.
     pub rejections: Vec<Rejection>,
+    /// What was good and is left out all the same.
+    pub filtered: Vec<Filtered>,
 }
 
 /// The circumstances of a request.
@@ -77,6 +90,10 @@ pub struct Circumstances<'a> {
     pub received_at: Timestamp,
     /// Gives clicks without an id theirs.
     pub idempotency_key: Option<&'a str>,
+    /// It came with a key that stands in a public page: that may not move the book's time.
+    pub by_key: bool,
+    /// Why all its clicks are left out, if they are.
+    pub leave_out: Option<&'static str>,
 }
 
 #[derive(Deserialize)]
@@ -116,6 +133,11 @@ pub fn admit(
     for (index, text) in elements(form, body)?.into_iter().enumerate() {
         match admit_one(index, text, circumstances) {
             Ok(click) => {
+                if let Some(reason) = circumstances.leave_out {
+                    let id = click.id.shown();
+                    admitted.filtered.push(Filtered { index, id, reason });
+                    continue;
+                }
                 admitted.batch.clicks.push(click);
                 admitted.places.push(index);
             }
@@ -123,6 +145,7 @@ pub fn admit(
         }
     }
     admitted.batch.rejected = admitted.rejections.len();
+    admitted.batch.filtered = admitted.filtered.len();
     Ok(admitted)
 }
 
@@ -197,7 +220,13 @@ fn checked(
         book,
         received_at,
         idempotency_key,
+        by_key,
+        leave_out: _,
     } = circumstances;
+    if by_key && sent.at.is_some() {
+        let detail = "with `key`, a click gives `age_ms`, not `at`";
+        return Err(reject("at_not_allowed", detail));
+    }
     let id = match (&sent.id, idempotency_key) {
         (Some(id), _) => {
             if id.is_empty() {

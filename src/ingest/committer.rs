@@ -2,8 +2,9 @@
 //! groups where it does not, and answers each request once its fate is known.
 //!
 //! **Promises.** A request is answered only after its transaction has ended; what was not committed
-//! is not acknowledged; one book whose row is held, or one request that cannot be committed, does
-//! not take the others down.
+//! is not acknowledged; one book whose row is held, or one click that cannot be committed, does
+//! not take the others down: what cannot pass is halved, by book first, then by request and click,
+//! until the click stands alone and becomes a dead letter.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -18,25 +19,45 @@ use uuid::Uuid;
 
 use super::command;
 use super::commit::{self, Batch, CommitError, Committed};
-use super::idle;
+use super::{dead_letters, debounce, idle};
 use super::in_hand::InHand;
 use super::lane::{Queued, SubmitError, Work};
 use super::pulse::Pulse;
-use super::retry::{self, Kind};
+use super::retry::{self, Kind, Retries};
 use crate::book::chapters::Structures;
+use crate::click::Click;
 use crate::stream::hub::Hub;
 use crate::telemetry;
 use crate::time::Timestamp;
+
+/// What all lanes remember, so that they need not ask.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) in_hand: Arc<InHand>,
+    pub(super) structures: Structures,
+    pub(super) debounce: debounce::Memory,
+}
 
 /// It owns its connection, so lanes never wait for one another.
 pub(super) struct Committer {
     database: PgConnectOptions,
     connection: Option<PgConnection>,
     hub: Arc<Hub>,
-    in_hand: Arc<InHand>,
-    structures: Arc<Structures>,
+    shared: Arc<Shared>,
+    retries: Retries,
     /// Cancelled when there is no more time to wait for anything.
     hurry: CancellationToken,
+}
+
+/// What one transaction is to commit.
+#[derive(Clone, Copy)]
+pub(super) enum Attempt<'a> {
+    /// Whole requests.
+    Requests(&'a [Queued]),
+    /// Some of the clicks of one.
+    Part(Uuid, &'a Batch),
+    /// A click that cannot be committed, and why.
+    DeadLetter(Uuid, &'a Click, &'a str),
 }
 
 /// Requests that are tried together.
@@ -91,16 +112,16 @@ impl Committer {
     pub(super) fn new(
         database: PgConnectOptions,
         hub: Arc<Hub>,
-        in_hand: Arc<InHand>,
-        structures: Arc<Structures>,
+        shared: Arc<Shared>,
+        retries: Retries,
         hurry: CancellationToken,
     ) -> Self {
         Self {
             database,
             connection: None,
             hub,
-            in_hand,
-            structures,
+            shared,
+            retries,
             hurry,
         }
     }
@@ -112,8 +133,12 @@ impl Committer {
         let mut again = false;
         while let Some(mut group) = groups.pop_front() {
             let may_defer = !groups.is_empty() && !group.deferred;
+            // Where another way is open, a held row is no reason to try the same again: the books
+            // apart, or the others first.
+            let other_way = may_defer || group.has_several_books();
+            let attempt = Attempt::Requests(&group.requests);
             let error = match self
-                .commit_with_retries(&group, may_defer, &mut again)
+                .commit_with_retries(attempt, other_way, &mut again)
                 .await
             {
                 Ok(committed) => {
@@ -150,24 +175,36 @@ impl Committer {
                 groups.push_front(Group::new(second));
                 groups.push_front(group);
             } else {
-                tracing::error!(error = %line, "a request cannot be committed");
-                group.tell(|| SubmitError::Failed);
+                tracing::warn!(error = %line, "a request cannot be committed as a whole");
+                if let Some(request) = group.requests.pop() {
+                    let answer = self.take_apart(&request, error).await;
+                    request.answer(answer);
+                }
             }
         }
     }
 
-    /// Where another way is open, a held row is no reason to try the same again: the books apart,
-    /// or the others first.
+    /// Commits what stands alone, and wakes the readers.
+    pub(super) async fn attempt_alone(
+        &mut self,
+        attempt: Attempt<'_>,
+    ) -> Result<Committed, CommitError> {
+        // An earlier try may have been committed.
+        let mut again = true;
+        let committed = self.commit_with_retries(attempt, false, &mut again).await?;
+        self.hub.wake(&committed.woken);
+        Ok(committed)
+    }
+
     async fn commit_with_retries(
         &mut self,
-        group: &Group,
-        may_defer: bool,
+        attempt: Attempt<'_>,
+        other_way: bool,
         again: &mut bool,
     ) -> Result<Committed, CommitError> {
-        let other_way = may_defer || group.has_several_books();
         let mut retries = 0;
         loop {
-            let error = match self.try_commit(&group.requests, *again).await {
+            let error = match self.try_commit(attempt, *again).await {
                 Ok(committed) => return Ok(committed),
                 Err(error) => error,
             };
@@ -180,14 +217,14 @@ impl Committer {
                 Kind::Unreachable | Kind::Passing => true,
             };
             *again = true;
-            if !again_helps || retries == retry::RETRIES || self.hurry.is_cancelled() {
+            if !again_helps || retries == self.retries.tries || self.hurry.is_cancelled() {
                 return Err(error);
             }
             retries += 1;
             telemetry::retried();
             tracing::warn!(error = %telemetry::chain(&error), retries, "a transaction failed; trying again");
             tokio::select! {
-                () = tokio::time::sleep(retry::wait_before(retries)) => {}
+                () = tokio::time::sleep(self.retries.wait_before(retries)) => {}
                 () = self.hurry.cancelled() => return Err(error),
             }
         }
@@ -195,7 +232,7 @@ impl Committer {
 
     async fn try_commit(
         &mut self,
-        requests: &[Queued],
+        attempt: Attempt<'_>,
         again: bool,
     ) -> Result<Committed, CommitError> {
         let connection = match &mut self.connection {
@@ -205,8 +242,7 @@ impl Committer {
         let now = Timestamp::now();
         let started = Instant::now();
         let pulse = Pulse::new();
-        let remembered = (&*self.in_hand, &*self.structures);
-        let work = transaction(connection, now, requests, again, remembered, &pulse);
+        let work = transaction(connection, now, attempt, again, &self.shared, &pulse);
         // A panic in one transaction must not end the lane for everyone.
         let work = AssertUnwindSafe(work).catch_unwind();
         let committed = tokio::select! {
@@ -230,26 +266,34 @@ impl Committer {
 async fn transaction(
     connection: &mut PgConnection,
     now: Timestamp,
-    requests: &[Queued],
+    attempt: Attempt<'_>,
     again: bool,
-    (in_hand, structures): (&InHand, &Structures),
+    shared: &Shared,
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
-    if let [Queued { book, work, .. }] = requests {
-        match work {
+    let batches: Vec<(Uuid, &Batch)> = match attempt {
+        Attempt::DeadLetter(book, click, reason) => {
+            return dead_letters::keep(connection, now, book, click, reason).await;
+        }
+        Attempt::Part(book, batch) => vec![(book, batch)],
+        Attempt::Requests([Queued { book, work, .. }]) => match work {
             Work::Command(command) => {
                 return command::carry_out(connection, now, *book, command, again, pulse).await;
             }
             Work::Idle { slug } => {
-                return idle::step(connection, now, (*book, slug), in_hand, pulse).await;
+                let book = (*book, slug.as_str());
+                return idle::step(connection, now, book, &shared.in_hand, pulse).await;
             }
-            Work::Clicks(_) => {}
+            Work::Clicks(batch) => vec![(*book, batch)],
+        },
+        Attempt::Requests(requests) => {
+            let batches = requests.iter().filter_map(|request| match &request.work {
+                Work::Clicks(batch) => Some((request.book, batch)),
+                Work::Command(_) | Work::Idle { .. } => None,
+            });
+            batches.collect()
         }
-    }
-    let batches = requests.iter().filter_map(|request| match &request.work {
-        Work::Clicks(batch) => Some((request.book, batch)),
-        Work::Command(_) | Work::Idle { .. } => None,
-    });
-    let batches: Vec<(Uuid, &Batch)> = batches.collect();
-    commit::commit(connection, now, &batches, again, structures, pulse).await
+    };
+    let remembered = (&shared.structures, &shared.debounce);
+    commit::commit(connection, now, &batches, again, remembered, pulse).await
 }

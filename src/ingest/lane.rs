@@ -19,9 +19,10 @@ use uuid::Uuid;
 
 use super::command::Command;
 use super::commit::{Batch, Receipt, Refusal};
-use super::committer::Committer;
-use super::in_hand::{Held, InHand};
-use crate::book::chapters::Structures;
+use super::committer::{Committer, Shared};
+use super::in_hand::Held;
+use super::retry::Retries;
+use crate::click::Click;
 use crate::stream::hub::Hub;
 use crate::telemetry;
 
@@ -35,7 +36,7 @@ const MAX_BOOKS: usize = 256;
 #[derive(Debug)]
 pub enum Work {
     /// Count these.
-    Clicks(Batch),
+    Clicks(Arc<Batch>),
     /// Change the book.
     Command(Command),
     /// Let its event time go on, if it is idle.
@@ -53,6 +54,14 @@ impl Work {
         }
     }
 
+    /// How much room it takes in a queue.
+    fn weight(&self) -> u32 {
+        match self {
+            Self::Clicks(batch) => weight(batch),
+            Self::Command(_) | Self::Idle { .. } => 1,
+        }
+    }
+
     /// Whether it has a transaction of its own.
     fn stands_alone(&self) -> bool {
         match self {
@@ -62,12 +71,27 @@ impl Work {
     }
 }
 
+/// How much room clicks take in a queue, in clicks: one that is larger than a kibibyte counts as
+/// several, so that the bound is one of memory too.
+pub(super) fn weight(batch: &Batch) -> u32 {
+    let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let bytes = batch.clicks.iter().map(|click| {
+        let optional = [&click.visitor, &click.referrer, &click.source, &click.id.sent];
+        size_of::<Click>() + click.page.len() + optional.map(length).iter().sum::<usize>()
+    });
+    let kibibytes = bytes.sum::<usize>() / 1024;
+    u32::try_from(kibibytes.max(batch.clicks.len()).max(1)).unwrap_or(u32::MAX)
+}
+
 /// Why a request was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
     /// The lane's queue is full; nothing was done.
     #[error("the queue is full")]
     QueueFull,
+    /// The database is out of reach, and the spool takes no more; nothing was acknowledged.
+    #[error("the spool is full")]
+    SpoolFull,
     /// The database is out of reach, or the process is shutting down; nothing was acknowledged.
     #[error("the database is out of reach")]
     Unavailable,
@@ -88,6 +112,8 @@ pub struct LaneConfig {
     pub gather: Duration,
     /// Most clicks that wait in a lane.
     pub queue_clicks: usize,
+    /// How often and how soon a failed transaction is tried again.
+    pub retries: Retries,
 }
 
 /// A request that waits for its answer.
@@ -112,7 +138,7 @@ impl Queued {
 #[derive(Debug)]
 pub struct Lanes {
     lanes: Vec<Lane>,
-    in_hand: Arc<InHand>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
@@ -133,8 +159,7 @@ impl Lanes {
         tasks: &TaskTracker,
         hurry: &CancellationToken,
     ) -> Self {
-        let in_hand = Arc::new(InHand::default());
-        let structures = Arc::new(Structures::new());
+        let shared = Arc::new(Shared::default());
         let lanes = (0..config.lanes).map(|number| {
             // A request takes room for at least one click, so this channel never fills before
             // the room is gone.
@@ -146,8 +171,8 @@ impl Lanes {
                 committer: Committer::new(
                     database.clone(),
                     Arc::clone(hub),
-                    Arc::clone(&in_hand),
-                    Arc::clone(&structures),
+                    Arc::clone(&shared),
+                    config.retries,
                     hurry.clone(),
                 ),
                 gather: config.gather,
@@ -161,7 +186,7 @@ impl Lanes {
         });
         Self {
             lanes: lanes.collect(),
-            in_hand,
+            shared,
         }
     }
 
@@ -169,7 +194,7 @@ impl Lanes {
     /// until this is dropped. What is submitted is held by itself until it is answered.
     #[must_use]
     pub fn hold(&self, name: &str) -> Held {
-        self.in_hand.hold(name)
+        self.shared.in_hand.hold(name)
     }
 
     /// Queues `work` for `book` and waits until it is committed or refused.
@@ -177,10 +202,17 @@ impl Lanes {
     /// # Errors
     /// Nothing of it was acknowledged; see [`SubmitError`].
     pub async fn submit(&self, book: Uuid, work: Work) -> Result<Receipt, SubmitError> {
+        self.enqueue(book, work)?.wait().await
+    }
+
+    /// Queues `work` for `book`: behind what was queued before, and before what comes later.
+    ///
+    /// # Errors
+    /// The queue is full, or the process is shutting down.
+    pub fn enqueue(&self, book: Uuid, work: Work) -> Result<Answer, SubmitError> {
         let lane = &self.lanes[lane_of(book, self.lanes.len())];
-        let room = u32::try_from(work.clicks().max(1)).unwrap_or(u32::MAX);
         let room = Arc::clone(&lane.room)
-            .try_acquire_many_owned(room)
+            .try_acquire_many_owned(work.weight())
             .map_err(|_| SubmitError::QueueFull)?;
         let in_hand = matches!(work, Work::Clicks(_)).then(|| self.hold(&book.to_string()));
         let (reply, answer) = oneshot::channel();
@@ -193,7 +225,21 @@ impl Lanes {
         };
         let sent = lane.queue.try_send(queued);
         sent.map_err(|_| SubmitError::Unavailable)?;
-        answer.await.unwrap_or(Err(SubmitError::Unavailable))
+        Ok(Answer(answer))
+    }
+}
+
+/// The answer to what was queued.
+#[derive(Debug)]
+pub struct Answer(oneshot::Receiver<Result<Receipt, SubmitError>>);
+
+impl Answer {
+    /// Waits until it is committed or refused.
+    ///
+    /// # Errors
+    /// As [`Lanes::submit`].
+    pub async fn wait(self) -> Result<Receipt, SubmitError> {
+        self.0.await.unwrap_or(Err(SubmitError::Unavailable))
     }
 }
 

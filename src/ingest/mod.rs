@@ -8,11 +8,17 @@
 //! failures can pass by themselves, and [`pulse`] whether a transaction still moves.
 
 pub mod admission;
+mod apart;
 pub mod command;
 pub mod commit;
 mod committer;
+pub mod dead_letters;
+pub mod debounce;
+pub mod drain;
 pub mod idle;
 pub mod in_hand;
 pub mod lane;
 pub mod pulse;
 pub mod retry;
+pub mod spooled;
+pub mod tier;

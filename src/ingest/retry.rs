@@ -4,11 +4,40 @@ use std::time::Duration;
 
 use super::commit::CommitError;
 
-/// How often a failed transaction is tried again.
-pub const RETRIES: u32 = 3;
+/// How often and how soon a failed transaction is tried again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retries {
+    /// How often.
+    pub tries: u32,
+    /// The longest wait before the first; each may be twice as long as the one before it.
+    pub first_wait: Duration,
+    /// The longest wait.
+    pub longest_wait: Duration,
+}
 
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+impl Default for Retries {
+    fn default() -> Self {
+        Self {
+            tries: 3,
+            first_wait: Duration::from_millis(50),
+            longest_wait: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Retries {
+    /// How long to wait before try number `retry` (from 1): full jitter, so that those which failed
+    /// together do not come back together.
+    #[must_use]
+    pub fn wait_before(&self, retry: u32) -> Duration {
+        self.longest_before(retry).mul_f64(rand::random::<f64>())
+    }
+
+    fn longest_before(&self, retry: u32) -> Duration {
+        let doubled = self.first_wait.saturating_mul(1 << retry.clamp(1, 17) - 1);
+        doubled.min(self.longest_wait)
+    }
+}
 
 /// What kind of failure it is, and so what helps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,8 +94,9 @@ fn kind_of_state(code: &str) -> Kind {
         // standby.
         "40001" | "40P01" | "25006" => Kind::Passing,
         // Connection exceptions; operator intervention (shutdown, starting up, cancelled);
-        // insufficient resources (too many connections, disk full, out of memory).
-        _ if ["08", "57", "53"]
+        // insufficient resources (too many connections, disk full, out of memory); a system error
+        // (an unreadable disk); who we are is not believed; no such database.
+        _ if ["08", "57", "53", "58", "28", "3D"]
             .iter()
             .any(|class| code.starts_with(class)) =>
         {
@@ -76,12 +106,16 @@ fn kind_of_state(code: &str) -> Kind {
     }
 }
 
-/// How long to wait before try number `retry` (from 1): full jitter, so that lanes which failed
-/// together do not come back together.
+/// Why a click is a dead letter, in words that tell nothing of the database's insides.
 #[must_use]
-pub fn wait_before(retry: u32) -> Duration {
-    let doubled = FIRST_WAIT.saturating_mul(1 << (retry - 1).min(16));
-    doubled.min(LONGEST_WAIT).mul_f64(rand::random::<f64>())
+pub fn reason(error: &CommitError) -> String {
+    match error {
+        CommitError::Database(sqlx::Error::Database(refusal)) => match refusal.code() {
+            Some(code) => format!("the database refused it (SQLSTATE {code})"),
+            None => "the database refused it".to_owned(),
+        },
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -90,17 +124,18 @@ mod tests {
 
     #[test]
     fn waits_double_and_are_bounded() {
+        let retries = Retries::default();
+        let longest = |retry| retries.longest_before(retry).as_millis();
+        assert_eq!([1, 2, 3].map(longest), [50, 100, 200]);
+        assert_eq!([7, 8, 40, u32::MAX].map(longest), [3200, 5000, 5000, 5000]);
         for retry in 1..40 {
-            let most = FIRST_WAIT
-                .saturating_mul(1 << (retry - 1).min(16))
-                .min(LONGEST_WAIT);
-            assert!(wait_before(retry) <= most);
+            assert!(retries.wait_before(retry) <= retries.longest_before(retry));
         }
     }
 
     #[test]
     fn what_passes_and_what_does_not() {
-        for code in ["57P01", "57P03", "08006", "53300"] {
+        for code in ["57P01", "57P03", "08006", "53300", "53100", "58030", "28P01"] {
             assert_eq!(kind_of_state(code), Kind::Unreachable, "{code}");
         }
         for code in ["40001", "40P01", "25006"] {

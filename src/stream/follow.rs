@@ -268,7 +268,7 @@ impl Follow {
         let mut kept = self.watch.feed.snapshot.lock().await;
         let fresh = |s: &state::Encoded| s.revision >= head.revision && s.position >= self.cursor;
         if !kept.as_ref().is_some_and(fresh) {
-            let streams = self.watch.streams_open();
+            let here = self.watch.here();
             match state::encoded(self.watch.long_reads(), self.watch.feed.book, streams).await {
                 Ok(Some(read)) => *kept = Some(read),
                 Ok(None) => {

@@ -21,6 +21,8 @@ use super::announce::Outbox;
 use super::feed::{Feed, Head};
 use super::news;
 use super::ring::{Encoded, Page};
+use crate::book::Here;
+use crate::book::owed::Owed;
 use crate::telemetry;
 
 /// How often the hub looks for what nobody told it.
@@ -45,6 +47,7 @@ pub struct Hub {
     dirty: Mutex<HashSet<Uuid>>,
     bell: Notify,
     pub(super) outbox: Outbox,
+    owed: Owed,
 }
 
 /// The book's row could not be read in time.
@@ -64,6 +67,7 @@ impl Hub {
             dirty: Mutex::default(),
             bell: Notify::new(),
             outbox: Outbox::default(),
+            owed: Owed::default(),
         }
     }
 
@@ -103,13 +107,22 @@ impl Hub {
         }
     }
 
-    /// How many streams of `book` are open here.
+    /// What this process owes its books. Whoever settles a debt wakes the book afterwards: it may
+    /// be at rest now.
     #[must_use]
-    pub fn streams_open(&self, book: Uuid) -> usize {
+    pub fn owed(&self) -> &Owed {
+        &self.owed
+    }
+
+    /// What this process knows of `book` besides its row; to be asked before the row is read.
+    #[must_use]
+    pub fn here(&self, book: Uuid) -> Here {
         let feeds = lock(&self.feeds);
-        feeds
-            .get(&book)
-            .map_or(0, |feed| feed.watchers.load(Ordering::SeqCst))
+        let feed = feeds.get(&book);
+        Here {
+            streams_open: feed.map_or(0, |feed| feed.watchers.load(Ordering::SeqCst)),
+            owes: self.owed.clicks(book) > 0,
+        }
     }
 
     /// Begins to watch `book`: whatever is committed from now on is seen.
@@ -192,12 +205,15 @@ impl Hub {
         let ids: Vec<Uuid> = feeds.iter().map(|f| f.book).collect();
         let after: Vec<i64> = feeds.iter().map(|f| f.upto()).collect();
         // Before the statement: what was woken by now, it sees.
-        let as_of: Vec<u64> = feeds.iter().map(|f| f.wakes()).collect();
+        let as_of: Vec<(u64, bool)> = feeds
+            .iter()
+            .map(|f| (f.wakes(), self.owed.clicks(f.book) > 0))
+            .collect();
         let rows = patiently(news::read(&self.pool, &ids, &after)).await;
         let rows = rows.inspect_err(|_| self.mark_quietly(&ids))?;
         let mut rows = rows.into_iter().peekable();
-        for ((place, feed), as_of) in (1_i64..).zip(&feeds).zip(as_of) {
-            let head = rows.peek().and_then(|row| row.head(as_of));
+        for ((place, feed), (as_of, owes)) in (1_i64..).zip(&feeds).zip(as_of) {
+            let head = rows.peek().and_then(|row| row.head(as_of, owes));
             let of_book = std::iter::from_fn(|| rows.next_if(|row| row.place == place));
             let frames: Vec<Encoded> = of_book.filter_map(|row| row.frame()).collect();
             let Some(head) = head else {
@@ -310,8 +326,8 @@ impl Watch {
         &self.hub.long_reads
     }
 
-    pub(super) fn streams_open(&self) -> usize {
-        self.feed.watchers.load(Ordering::SeqCst)
+    pub(super) fn here(&self) -> Here {
+        self.hub.here(self.feed.book)
     }
 }
 

@@ -59,14 +59,15 @@ pub(super) async fn read(
 }
 
 impl Row {
-    /// What the row says of the book; `None` if there is none.
-    pub(super) fn head(&self, as_of: u64) -> Option<Head> {
+    /// What the row says of the book; `None` if there is none. `owes`: before it was read, this
+    /// process owed the book clicks.
+    pub(super) fn head(&self, as_of: u64, owes: bool) -> Option<Head> {
         Some(Head {
             bounds: Bounds {
                 position: self.position?,
                 oldest: self.oldest?,
                 barrier: self.barrier?,
-                at_rest: self.closed?,
+                at_rest: self.closed? && !owes,
             },
             revision: self.revision?,
             structure_version: self.structure_version?,

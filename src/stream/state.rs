@@ -119,7 +119,7 @@ pub async fn snapshot(
     pool: &PgPool,
     id: Uuid,
     since: Option<Timestamp>,
-    streams_open: usize,
+    here: Here,
 ) -> Result<Option<Snapshot>, SnapshotError> {
     let mut tx = pool
         .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -140,10 +140,10 @@ pub async fn snapshot(
         revision: book.revision,
         structure_version: book.structure_version,
         watermark: book.watermark.shown(),
-        at_rest: book.at_rest(),
+        at_rest: book.at_rest(here),
         chapters: chapters.list,
         windows,
-        book: book.into_body(streams_open),
+        book: book.into_body(here),
     }))
 }
 
@@ -154,9 +154,9 @@ pub async fn snapshot(
 pub async fn encoded(
     pool: &PgPool,
     id: Uuid,
-    streams_open: usize,
+    here: Here,
 ) -> Result<Option<Encoded>, SnapshotError> {
-    let Some(snapshot) = snapshot(pool, id, None, streams_open).await? else {
+    let Some(snapshot) = snapshot(pool, id, None, here).await? else {
         return Ok(None);
     };
     Ok(Some(Encoded {

@@ -12,6 +12,7 @@ use crate::book::{self, PlanError, Totals};
 use crate::click::Click;
 use crate::engine::{self, Logged, MissedWindow, Plan, Status};
 use crate::frame::{self, NewFrame};
+use crate::ingest::debounce::{self, Judge};
 use crate::structure::Structure;
 use crate::time::Timestamp;
 
@@ -22,7 +23,10 @@ pub(super) struct Ledger<'a> {
     /// All clicks of its requests, in order of arrival.
     pub(super) sent: Vec<&'a Click>,
     rejected: usize,
-    /// Those of them that are new, in the same order.
+    filtered: usize,
+    pub(super) debounced: usize,
+    pub(super) judge: Judge<'a>,
+    /// Those of them that are new and not left out, in the same order.
     pub(super) fresh: Vec<Logged<'a>>,
     /// One for each sent click; taken from the front as requests are answered.
     fates: VecDeque<Fate>,
@@ -41,6 +45,7 @@ pub(super) fn open_ledgers<'a>(
     locked: Vec<LockedBook>,
     requests: &[(Uuid, &'a Batch)],
     mut structures: HashMap<Uuid, Arc<Structure>>,
+    debounce: &'a debounce::Memory,
 ) -> Result<HashMap<Uuid, Ledger<'a>>, PlanError> {
     let mut ledgers = HashMap::with_capacity(locked.len());
     for book in locked {
@@ -49,10 +54,13 @@ pub(super) fn open_ledgers<'a>(
             ..book::plan(&book.settings, &book.rollups)?
         };
         let ledger = Ledger {
+            judge: Judge::new(debounce, book.id, &book.settings),
             book,
             plan,
             sent: Vec::new(),
             rejected: 0,
+            filtered: 0,
+            debounced: 0,
             fresh: Vec::new(),
             fates: VecDeque::new(),
             totals: Totals::default(),
@@ -61,25 +69,39 @@ pub(super) fn open_ledgers<'a>(
     }
     for (book, batch) in requests {
         if let Some(ledger) = ledgers.get_mut(book)
-            && !ledger.book.closed
+            && ledger.takes(batch)
         {
             ledger.sent.extend(&batch.clicks);
             ledger.rejected += batch.rejected;
+            ledger.filtered += batch.filtered;
         }
     }
     Ok(ledgers)
 }
 
 impl<'a> Ledger<'a> {
-    /// Separates new clicks from those whose id is in the log or came earlier in this transaction.
-    pub(super) fn sort_out_duplicates(&mut self, known: Option<&HashMap<Uuid, String>>) {
+    /// The input of a closed book has ended, save for what was acknowledged before: every window
+    /// has closed, so that is dropped.
+    fn takes(&self, batch: &Batch) -> bool {
+        !self.book.closed || batch.acknowledged
+    }
+
+    /// Separates new clicks from those whose id is in the log or came earlier in this transaction,
+    /// and from those that the book's debounce leaves out.
+    pub(super) fn sort_out(&mut self, known: Option<&HashMap<Uuid, String>>) {
         let mut seen: HashMap<Uuid, &str> = HashMap::with_capacity(self.sent.len());
-        for click in &self.sent {
+        for click in self.sent.iter().copied() {
             let id = click.id.uuid;
             let in_log = known.and_then(|k| k.get(&id)).map(String::as_str);
             if let Some(page) = in_log.or_else(|| seen.get(&id).copied()) {
                 let differs = page != click.page;
                 self.fates.push_back(Fate::Duplicate { differs });
+                self.judge.note(click);
+                continue;
+            }
+            if self.judge.filters(click) {
+                self.debounced += 1;
+                self.fates.push_back(Fate::Debounced);
                 continue;
             }
             seen.insert(id, &click.page);
@@ -133,12 +155,17 @@ impl<'a> Ledger<'a> {
         let to_i64 = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let totals = &mut self.totals;
         totals.rejected = to_i64(self.rejected);
-        totals.received = to_i64(self.sent.len() + self.rejected);
+        totals.filtered = to_i64(self.filtered + self.debounced);
+        totals.received = to_i64(self.sent.len() + self.rejected + self.filtered);
         let mut verdicts = verdicts.iter();
         for fate in &mut self.fates {
-            let Fate::Judged { status, missed } = fate else {
-                totals.duplicates += 1;
-                continue;
+            let (status, missed) = match fate {
+                Fate::Judged { status, missed } => (status, missed),
+                Fate::Duplicate { .. } => {
+                    totals.duplicates += 1;
+                    continue;
+                }
+                Fate::Debounced | Fate::DeadLetter => continue,
             };
             let Some(verdict) = verdicts.next() else {
                 break;
@@ -154,13 +181,13 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// The answer to the book's next request, which had `clicks` clicks.
-    pub(super) fn reply(&mut self, clicks: usize) -> Result<Receipt, Refusal> {
-        if self.book.closed {
+    /// The answer to the book's next request.
+    pub(super) fn reply(&mut self, batch: &Batch) -> Result<Receipt, Refusal> {
+        if !self.takes(batch) {
             return Err(Refusal::Closed);
         }
         Ok(Receipt {
-            fates: self.fates.drain(..clicks).collect(),
+            fates: self.fates.drain(..batch.clicks.len()).collect(),
             position: self.book.position,
             revision: self.book.revision,
             watermark: self.book.progress.watermark,

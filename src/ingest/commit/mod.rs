@@ -18,6 +18,7 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use self::ledger::{Ledger, Written, open_ledgers};
+use super::debounce;
 use super::pulse::Pulse;
 use crate::book::chapters::{Chapters, Structures};
 use crate::book::hot::{self, LockedBook};
@@ -35,6 +36,10 @@ pub struct Batch {
     pub clicks: Vec<Click>,
     /// How many more admission rejected; they count in the book's totals.
     pub rejected: usize,
+    /// How many more admission left out by a rule of the book; they count in its totals.
+    pub filtered: usize,
+    /// They were acknowledged before: a book that was closed meanwhile keeps them, as dropped.
+    pub acknowledged: bool,
 }
 
 /// What became of a request's clicks.
@@ -67,6 +72,10 @@ pub enum Fate {
         /// Whether the click that is known has another page.
         differs: bool,
     },
+    /// The same reader's click on the same page was counted shortly before.
+    Debounced,
+    /// It cannot be committed, and is kept aside.
+    DeadLetter,
 }
 
 /// A window that a click came too late for.
@@ -159,6 +168,19 @@ impl Committed {
         }
     }
 
+    /// A request whose clicks have these fates.
+    pub(super) fn settled(book: &LockedBook, fates: Vec<Fate>, tally: Tally) -> Self {
+        let mut settled = Self::unchanged(book);
+        if let [Ok(receipt)] = &mut *settled.replies {
+            receipt.fates = fates;
+        }
+        Self {
+            woken: vec![book.id],
+            tally,
+            ..settled
+        }
+    }
+
     /// A request that changed the book.
     pub(super) fn moved(book: &LockedBook, minted: usize, pruned: u64) -> Self {
         let tally = Tally {
@@ -187,6 +209,10 @@ impl Committed {
 pub struct Tally {
     /// How the clicks fared.
     pub totals: Totals,
+    /// How many of those filtered were debounced.
+    pub debounced: u64,
+    /// Clicks kept aside because they cannot be committed.
+    pub dead_letters: u64,
     /// Frames minted.
     pub minted: u64,
     /// Frames pruned.
@@ -205,18 +231,18 @@ pub async fn commit(
     now: Timestamp,
     requests: &[(Uuid, &Batch)],
     again: bool,
-    structures: &Structures,
+    (structures, debounce): (&Structures, &debounce::Memory),
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     let mut tx = conn.begin().await?;
     let locked = lock(&mut tx, requests).await?;
     pulse.beat();
     let structures = structures.of_locked(&mut tx, &locked).await?;
-    let mut ledgers = open_ledgers(locked, requests, structures)?;
+    let mut ledgers = open_ledgers(locked, requests, structures, debounce)?;
     let known = clicks::known(&mut tx, looked_for(&ledgers, again)).await?;
     pulse.beat();
     for ledger in ledgers.values_mut() {
-        ledger.sort_out_duplicates(known.get(&ledger.book.id));
+        ledger.sort_out(known.get(&ledger.book.id));
     }
 
     let mut loaded = windows::load(&mut tx, reaches(&ledgers), pulse).await?;
@@ -244,6 +270,7 @@ pub async fn commit(
     };
     for ledger in ledgers.values() {
         tally.totals.add(&ledger.totals);
+        tally.debounced += ledger.debounced as u64;
     }
     // A book whose totals alone moved has no new frame, but its snapshot is another.
     let moved = ledgers.values().filter(|l| l.totals != Totals::default());
@@ -252,10 +279,14 @@ pub async fn commit(
         .iter()
         .map(|(book, batch)| match ledgers.get_mut(book) {
             None => Err(Refusal::NoSuchBook),
-            Some(ledger) => ledger.reply(batch.clicks.len()),
+            Some(ledger) => ledger.reply(batch),
         });
+    let replies = replies.collect();
+    for ledger in ledgers.into_values() {
+        ledger.judge.remember();
+    }
     Ok(Committed {
-        replies: replies.collect(),
+        replies,
         woken,
         tally,
     })

@@ -1,0 +1,128 @@
+//! Taking a request apart that cannot be committed as a whole: halved until the click that stands
+//! in the way is alone, which becomes a dead letter; the others are counted.
+//!
+//! **Called by** `committer`, once a request stands alone and fails in a way that does not pass.
+
+use std::ops::Range;
+
+use super::commit::{Batch, CommitError, Committed, Fate, Receipt};
+use super::committer::{Attempt, Committer};
+use super::lane::{Queued, SubmitError, Work};
+use super::retry::{self, Kind};
+use crate::telemetry;
+
+/// What has become of a request's clicks so far.
+#[derive(Default)]
+struct Settled {
+    fates: Vec<Fate>,
+    last: Option<Receipt>,
+}
+
+impl Settled {
+    /// Takes in what a transaction for the request said.
+    fn take(&mut self, committed: Committed) -> Result<(), SubmitError> {
+        for reply in committed.replies {
+            let mut receipt = reply?;
+            self.fates.append(&mut receipt.fates);
+            self.last = Some(receipt);
+        }
+        Ok(())
+    }
+
+    /// The receipt of the whole request, as the book stands after its last part.
+    fn receipt(self) -> Result<Receipt, SubmitError> {
+        let last = self.last.ok_or(SubmitError::Failed)?;
+        Ok(Receipt {
+            fates: self.fates,
+            ..last
+        })
+    }
+}
+
+impl Committer {
+    /// Commits a request part by part; `error` is why it cannot be as a whole.
+    pub(super) async fn take_apart(
+        &mut self,
+        request: &Queued,
+        error: CommitError,
+    ) -> Result<Receipt, SubmitError> {
+        let batch = match &request.work {
+            // A book that this version cannot count by is no fault of its clicks.
+            Work::Clicks(batch) if !matches!(error, CommitError::Plan(_)) => batch,
+            _ => {
+                tracing::error!(error = %telemetry::chain(&error), "a request cannot be committed");
+                return Err(SubmitError::Failed);
+            }
+        };
+        let mut settled = Settled::default();
+        let left_out = Batch {
+            clicks: Vec::new(),
+            ..batch.clone()
+        };
+        if left_out.rejected + left_out.filtered > 0 {
+            // Counted once, whatever becomes of the clicks.
+            let committed = self.part(request, &left_out).await;
+            settled.take(committed.map_err(give_up)?)?;
+        }
+        let mut known = Some(error);
+        let mut waiting = vec![0..batch.clicks.len()];
+        while let Some(range) = waiting.pop() {
+            let committed = match known.take() {
+                Some(error) => Err(error),
+                None => self.part(request, &part_of(batch, range.clone())).await,
+            };
+            match committed {
+                Ok(committed) => settled.take(committed)?,
+                Err(error) if retry::kind(&error) != Kind::Permanent => return Err(give_up(error)),
+                Err(error) if range.len() == 1 => {
+                    let letter = self.dead_letter(request, &batch.clicks[range.start], &error);
+                    settled.take(letter.await.map_err(give_up)?)?;
+                }
+                Err(_) if range.is_empty() => return Err(SubmitError::Failed),
+                Err(_) => {
+                    let middle = range.start + range.len() / 2;
+                    waiting.extend([middle..range.end, range.start..middle]);
+                }
+            }
+        }
+        settled.receipt()
+    }
+
+    async fn part(&mut self, request: &Queued, part: &Batch) -> Result<Committed, CommitError> {
+        self.attempt_alone(Attempt::Part(request.book, part)).await
+    }
+
+    async fn dead_letter(
+        &mut self,
+        request: &Queued,
+        click: &crate::click::Click,
+        error: &CommitError,
+    ) -> Result<Committed, CommitError> {
+        let reason = retry::reason(error);
+        tracing::error!(
+            error = %telemetry::chain(error), book = %request.book, click = %click.id.uuid,
+            "a click cannot be committed; it is kept as a dead letter"
+        );
+        let attempt = Attempt::DeadLetter(request.book, click, &reason);
+        self.attempt_alone(attempt).await
+    }
+}
+
+fn part_of(batch: &Batch, range: Range<usize>) -> Batch {
+    Batch {
+        clicks: batch.clicks[range].to_vec(),
+        rejected: 0,
+        filtered: 0,
+        ..batch.clone()
+    }
+}
+
+/// What is left of the request is not acknowledged; what was committed falls out as duplicates when
+/// it is sent again.
+fn give_up(error: CommitError) -> SubmitError {
+    tracing::error!(error = %telemetry::chain(&error), "gave up; the request is told to come back");
+    match retry::kind(&error) {
+        Kind::Permanent => SubmitError::Failed,
+        _ => SubmitError::Unavailable,
+    }
+}

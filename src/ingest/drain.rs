@@ -1,0 +1,235 @@
+//! Emptying the spool: segment by segment, oldest first, through the lanes.
+//!
+//! **Promises.** A segment is removed only once all that it holds is committed; replayed after a
+//! crash in between, its clicks fall out by their ids. A segment that cannot be delivered is kept,
+//! told of, and passed over, and tried again later. While the database is away one segment is
+//! tried at a time, with growing pauses.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::commit::{Batch, Refusal};
+use super::lane::{Answer, Lanes, SubmitError, Work};
+use super::retry::Retries;
+use super::spooled::SpooledClick;
+use super::tier::Spool;
+use crate::spool::{Segment, Store};
+use crate::telemetry;
+
+/// Most clicks of one book that go into a lane as one request.
+const BATCH_CLICKS: usize = 1000;
+
+/// Most clicks that are in the lanes at a time.
+const CLICKS_IN_LANES: usize = 10_000;
+
+/// How long a segment that could not be delivered is left alone.
+const PASSED_OVER_FOR: Duration = Duration::from_secs(5);
+
+/// How a pass over the segments ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pass {
+    /// Nothing is left.
+    Emptied,
+    /// Some segments could not be delivered; the others were.
+    PassedOver,
+    /// The database is away.
+    Away,
+}
+
+/// How the delivery of a segment ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Delivery {
+    Done,
+    Refused,
+    Away,
+}
+
+impl<S: Store<SpooledClick>> Spool<S> {
+    /// Empties the spool whenever there is something in it, until `stop`.
+    pub async fn drain(self: Arc<Self>, lanes: Arc<Lanes>, stop: CancellationToken) {
+        let pauses = Retries::default();
+        let mut failed = 0_u32;
+        loop {
+            let pass = tokio::select! {
+                () = stop.cancelled() => return,
+                pass = self.pass(&lanes) => pass,
+            };
+            telemetry::spool_bytes(self.store.bytes());
+            failed = if pass == Pass::Away { failed.saturating_add(1) } else { 0 };
+            let pause = match pass {
+                Pass::Emptied => None,
+                Pass::PassedOver => Some(PASSED_OVER_FOR),
+                Pass::Away => Some(pauses.wait_before(failed)),
+            };
+            let again = async {
+                match pause {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => self.filled.notified().await,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = again => {}
+            }
+        }
+    }
+
+    /// One pass over the segments, from the oldest.
+    async fn pass(&self, lanes: &Lanes) -> Pass {
+        let (mut after, mut passed_over) = (None, false);
+        loop {
+            let mut segment = match self.store.oldest(after).await {
+                Ok(Some(segment)) => segment,
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!(error = %telemetry::chain(&error), "a segment of the spool is passed over");
+                    (after, passed_over) = (Some(error.key()), true);
+                    continue;
+                }
+            };
+            let key = segment.key();
+            telemetry::spool_damaged(segment.damaged());
+            match self.deliver(lanes, segment.take_records()).await {
+                Delivery::Away => {
+                    self.away.store(true, Ordering::SeqCst);
+                    return Pass::Away;
+                }
+                Delivery::Refused => {
+                    tracing::error!(segment = %key, "a segment of the spool could not be delivered; it is kept, and tried again later");
+                    (after, passed_over) = (Some(key), true);
+                }
+                Delivery::Done => {
+                    if let Err(error) = segment.commit().await {
+                        // Delivered again, its clicks are duplicates.
+                        tracing::error!(error = %telemetry::chain(&error), "a segment of the spool could not be removed");
+                        (after, passed_over) = (Some(key), true);
+                    }
+                }
+            }
+            self.away.store(false, Ordering::SeqCst);
+            telemetry::spool_bytes(self.store.bytes());
+        }
+        if passed_over {
+            return Pass::PassedOver;
+        }
+        // Whatever was appended meanwhile has rung.
+        self.away.store(false, Ordering::SeqCst);
+        self.settle_up();
+        Pass::Emptied
+    }
+
+    /// Has the records committed, in order.
+    async fn deliver(&self, lanes: &Lanes, records: Vec<SpooledClick>) -> Delivery {
+        let mut clicks_of: HashMap<Uuid, usize> = HashMap::new();
+        for record in &records {
+            *clicks_of.entry(record.book).or_default() += 1;
+        }
+        let mut waiting = Waiting::default();
+        for (book, batch) in batches(records) {
+            while waiting.clicks > 0 && waiting.clicks + batch.clicks.len() > CLICKS_IN_LANES {
+                waiting.next().await;
+            }
+            if waiting.end != Delivery::Done {
+                break;
+            }
+            waiting.hand_over(lanes, book, Arc::new(batch)).await;
+        }
+        while !waiting.answers.is_empty() {
+            waiting.next().await;
+        }
+        if waiting.end == Delivery::Done {
+            telemetry::drained(clicks_of.values().sum());
+            for (book, clicks) in &clicks_of {
+                self.owed().settle(*book, *clicks);
+            }
+            // A closed book comes to rest only now.
+            let books: Vec<Uuid> = clicks_of.into_keys().collect();
+            self.hub.wake(&books);
+        }
+        waiting.end
+    }
+}
+
+/// Runs of clicks of the same book, in order.
+fn batches(records: Vec<SpooledClick>) -> Vec<(Uuid, Batch)> {
+    let mut batches: Vec<(Uuid, Batch)> = Vec::new();
+    // Clicks of a book stay in order though those of others lie between them.
+    let mut newest: HashMap<Uuid, usize> = HashMap::new();
+    for SpooledClick { book, click } in records {
+        let place = newest.get(&book).copied();
+        match place.filter(|place| batches[*place].1.clicks.len() < BATCH_CLICKS) {
+            Some(place) => batches[place].1.clicks.push(click),
+            None => {
+                newest.insert(book, batches.len());
+                let batch = Batch {
+                    clicks: vec![click],
+                    acknowledged: true,
+                    ..Batch::default()
+                };
+                batches.push((book, batch));
+            }
+        }
+    }
+    batches
+}
+
+/// What is in the lanes.
+struct Waiting {
+    answers: VecDeque<(usize, Answer)>,
+    clicks: usize,
+    end: Delivery,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self {
+            answers: VecDeque::new(),
+            clicks: 0,
+            end: Delivery::Done,
+        }
+    }
+}
+
+impl Waiting {
+    /// Puts a batch into its lane, as soon as there is room.
+    async fn hand_over(&mut self, lanes: &Lanes, book: Uuid, batch: Arc<Batch>) {
+        loop {
+            match lanes.enqueue(book, Work::Clicks(Arc::clone(&batch))) {
+                Ok(answer) => {
+                    self.clicks += batch.clicks.len();
+                    self.answers.push_back((batch.clicks.len(), answer));
+                    return;
+                }
+                // Live clicks fill the lane; it is emptied while we wait.
+                Err(SubmitError::QueueFull) if self.answers.is_empty() => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                Err(SubmitError::QueueFull) => self.next().await,
+                Err(_) => {
+                    self.end = Delivery::Away;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Waits for the oldest answer.
+    async fn next(&mut self) {
+        let Some((clicks, answer)) = self.answers.pop_front() else {
+            return;
+        };
+        self.clicks -= clicks;
+        match answer.wait().await {
+            Ok(_) => {}
+            Err(SubmitError::Refused(Refusal::NoSuchBook)) => telemetry::discarded(clicks),
+            Err(SubmitError::Unavailable) => self.end = Delivery::Away,
+            Err(_) if self.end == Delivery::Done => self.end = Delivery::Refused,
+            Err(_) => {}
+        }
+    }
+}
