@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::telemetry::LogFormat;
 
@@ -40,7 +40,7 @@ pub struct DatabaseConfig {
     /// mode.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
-    /// Where the embedded Postgres and the admin token are kept [default: the platform's data
+    /// Where the embedded Postgres, the admin token and the spool are kept [default: the platform's data
     /// folder; as root /var/lib/pagetide]
     #[arg(long, env = "PAGETIDE_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
@@ -65,12 +65,27 @@ pub struct ServeConfig {
     /// if there is none.
     #[arg(long, env = "PAGETIDE_ADMIN_TOKEN", hide_env_values = true)]
     pub admin_token: Option<String>,
+    /// Where clicks wait while the database is out of reach.
+    #[arg(long, env = "PAGETIDE_SPOOL", value_enum, default_value = "jsonl")]
+    pub spool: SpoolKind,
+    /// Most bytes of clicks that wait; above it, clients are told to come back.
+    #[arg(long, env = "PAGETIDE_SPOOL_MAX_BYTES", default_value_t = 1 << 30)]
+    pub spool_max_bytes: u64,
     /// Address at which anyone may read the metrics.
     #[arg(long, env = "PAGETIDE_METRICS_LISTEN")]
     pub metrics_listen: Option<SocketAddr>,
     /// What is seldom needed.
     #[command(flatten)]
     pub advanced: Advanced,
+}
+
+/// Where clicks wait while the database is out of reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum SpoolKind {
+    /// As lines of JSON in the folder `spool` of the data folder.
+    Jsonl,
+    /// Nowhere: clients are told to come back.
+    Off,
 }
 
 /// What is seldom needed.

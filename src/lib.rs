@@ -30,6 +30,7 @@ pub mod ingest;
 mod memo;
 pub mod page;
 pub mod rollup;
+pub mod spool;
 pub mod stream;
 pub mod structure;
 pub mod telemetry;

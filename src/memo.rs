@@ -2,7 +2,8 @@
 //! the first to ask).
 //!
 //! For what every request needs and the database must not be asked for every time. Nothing is
-//! remembered of what is not there, so that what has just been made is found.
+//! remembered of what is not there, so that what has just been made is found. While the database
+//! does not answer, what was read last is believed on: clicks for known books can be spooled.
 
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +13,9 @@ use quick_cache::sync::Cache;
 
 /// How long what was read is believed. Another process's change shows after this at the latest.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
+
+/// How long a caller waits for a reading where something older is known.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Most things that are remembered.
 const CAPACITY: usize = 10_000;
@@ -36,6 +40,19 @@ impl<V: Clone> Slot<V> {
         (read_at.elapsed() < TRUSTED_FOR).then(|| value.clone())
     }
 
+    /// What was read last, however long ago; it is believed for another moment.
+    fn believed_on(&self) -> Option<V> {
+        let mut value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let (value, read_at) = value.as_mut()?;
+        *read_at = Instant::now();
+        Some(value.clone())
+    }
+
+    fn is_known(&self) -> bool {
+        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        value.is_some()
+    }
+
     fn set(&self, value: Option<(V, Instant)>) {
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }
@@ -49,10 +66,11 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
         }
     }
 
-    /// What is remembered under `key`, else what `read` finds.
+    /// What is remembered under `key`, else what `read` finds. If that fails or takes long, what was
+    /// read last, if anything was.
     ///
     /// # Errors
-    /// What `read` says.
+    /// What `read` says where nothing is known.
     pub(crate) async fn get<E>(
         &self,
         key: &K,
@@ -75,7 +93,14 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
         }
         // Before the reading: what changes during it may not be believed for longer.
         let read_at = Instant::now();
-        let found = read.await?;
+        let found = if slot.is_known() {
+            match tokio::time::timeout(PATIENCE, read).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(_)) | Err(_) => return Ok(slot.believed_on()),
+            }
+        } else {
+            read.await?
+        };
         match &found {
             Some(value) => slot.set(Some((value.clone(), read_at))),
             None => drop(self.slots.remove(key)),
@@ -119,6 +144,32 @@ mod tests {
         memo.forget(&1);
         assert_eq!(memo.get(&1, read()).await, Ok(Some(7)));
         assert_eq!(readings.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn what_was_read_last_is_believed_while_reading_fails() {
+        let memo = Memo::<u8, u8>::new();
+        let fails = async { Err::<Option<u8>, _>("away") };
+        assert_eq!(memo.get(&1, fails).await, Err("away"), "nothing is known");
+        let found = async { Ok::<_, &str>(Some(7)) };
+        assert_eq!(memo.get(&1, found).await, Ok(Some(7)));
+        let slot = memo.slots.get(&1).unwrap();
+        let age = || slot.set(Some((7, Instant::now().checked_sub(TRUSTED_FOR).unwrap())));
+        age();
+        assert_eq!(memo.get(&1, async { Err("away") }).await, Ok(Some(7)));
+        age();
+        assert_eq!(
+            memo.get(&1, std::future::pending::<Result<_, &str>>())
+                .await,
+            Ok(Some(7))
+        );
+        age();
+        assert_eq!(
+            memo.get(&1, async { Ok::<_, &str>(Some(8)) }).await,
+            Ok(Some(8))
+        );
+        memo.forget(&1);
+        assert_eq!(memo.get(&1, async { Err("away") }).await, Err("away"));
     }
 
     #[tokio::test]

@@ -17,9 +17,10 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::access::token;
-use crate::config::{DatabaseConfig, ServeConfig};
+use crate::config::{DatabaseConfig, ServeConfig, SpoolKind};
 use crate::db::embedded::{Embedded, EmbeddedError};
 use crate::db::{self, DatabaseError};
+use crate::spool::disk::{DiskStore, OpenError};
 use crate::telemetry;
 use service::Service;
 
@@ -53,6 +54,11 @@ pub enum AppError {
         token::MIN_CHOSEN_LENGTH
     )]
     AdminTokenTooShort,
+    /// The spool's folder cannot be used.
+    #[error(
+        "the spool cannot be used; PAGETIDE_DATA_DIR names its place, PAGETIDE_SPOOL=off does without"
+    )]
+    Spool(#[from] OpenError),
     /// The address cannot be listened on.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
@@ -137,6 +143,13 @@ pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
         () = asked_to_end(&mut signals) => return Ok(()),
     };
     let (mut database, pool, new_admin) = prepared;
+    let store = match config.spool {
+        SpoolKind::Jsonl => {
+            let folder = database.data_dir.join("spool");
+            Some(DiskStore::open(&folder, config.spool_max_bytes)?)
+        }
+        SpoolKind::Off => None,
+    };
     let long_reads = db::read_pool(&database.options, LONG_READ_CONNECTIONS);
 
     let service = Service::start(
@@ -145,7 +158,9 @@ pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
         (pool, long_reads),
         metrics,
         (listener, metrics_listener),
-    );
+        store,
+    )
+    .await;
     first_start::announce(address, database.embedded.as_ref(), new_admin.as_ref());
 
     let ended = tokio::select! {

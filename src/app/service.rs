@@ -32,6 +32,9 @@ use crate::http::{metrics_router, router};
 use crate::ingest::idle;
 use crate::ingest::lane::{LaneConfig, Lanes};
 use crate::ingest::retry::Retries;
+use crate::ingest::spooled::SpooledClick;
+use crate::ingest::tier::{Spool, Tier};
+use crate::spool::disk::DiskStore;
 use crate::stream::announce;
 use crate::stream::hub::Hub;
 use crate::stream::stall::Stalls;
@@ -81,12 +84,13 @@ impl Vital {
 
 impl Service {
     /// Starts what reads and writes, then what listens.
-    pub(super) fn start(
+    pub(super) async fn start(
         config: &ServeConfig,
         database: &PgConnectOptions,
         (pool, long_reads): (PgPool, PgPool),
         metrics: PrometheusHandle,
         (listener, metrics_listener): (TcpListener, Option<TcpListener>),
+        store: Option<DiskStore<SpooledClick>>,
     ) -> Self {
         let vital = Vital::new();
         let (drain, hurry): (CancellationToken, CancellationToken) = Default::default();
@@ -104,7 +108,18 @@ impl Service {
         let lanes = Arc::new(lanes);
         let idling = idle::run(pool.clone(), Arc::clone(&lanes), vital.stop.clone());
         vital.spawn("idleness", idling);
+        let spool = match store {
+            Some(store) => {
+                let spool = Spool::open(store, Arc::clone(&hub), lane_config.queue_clicks).await;
+                let spool = Arc::new(spool);
+                let drain = Arc::clone(&spool).drain(Arc::clone(&lanes), vital.stop.clone());
+                vital.spawn("drain", drain);
+                Some(spool)
+            }
+            None => None,
+        };
         let state = AppState {
+            tier: Arc::new(Tier::new(Arc::clone(&lanes), spool)),
             directory: Arc::new(Directory::new(pool.clone())),
             tokens: Arc::new(Tokens::new(pool.clone(), config.admin_token.as_deref())),
             ended_tokens,

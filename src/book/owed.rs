@@ -81,7 +81,10 @@ mod tests {
         owed.add(b, 1);
         owed.add(b, 0);
         owed.settle(a, 2);
-        assert_eq!((owed.clicks(a), owed.clicks(b), owed.all_clicks()), (1, 1, 2));
+        assert_eq!(
+            (owed.clicks(a), owed.clicks(b), owed.all_clicks()),
+            (1, 1, 2)
+        );
         owed.settle(a, 5);
         assert_eq!(owed.clicks(a), 0);
         assert_eq!(owed.forgive(), [b]);

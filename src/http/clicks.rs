@@ -200,4 +200,3 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     key.map(Some)
         .ok_or_else(|| Problem::new(Code::BadHeader, detail))
 }
-

@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::extract::{Auth, Page, Paging, Params, PathPart, PathParts};
+use super::extract::{Auth, Page, Paging, Params, PathPair, PathPart};
 use super::problem::{Problem, ProblemBody};
 use super::receipt::{ReceiptBody, Sent};
 use super::state::AppState;
@@ -122,7 +122,7 @@ pub(super) async fn list(
 pub(super) async fn retry(
     State(state): State<AppState>,
     auth: Auth,
-    PathParts([name, id]): PathParts<2>,
+    PathPair(name, id): PathPair,
 ) -> Result<Json<ReceiptBody>, Problem> {
     let known = auth.book(&state, &name, Scope::Manage).await?;
     let book = known.book.id;
@@ -166,7 +166,7 @@ fn alone(click: Click) -> Admitted {
 pub(super) async fn delete(
     State(state): State<AppState>,
     auth: Auth,
-    PathParts([name, id]): PathParts<2>,
+    PathPair(name, id): PathPair,
 ) -> Result<StatusCode, Problem> {
     let known = auth.book(&state, &name, Scope::Manage).await?;
     let id = Uuid::try_parse(&id).map_err(|_| Problem::not_found())?;

@@ -194,16 +194,16 @@ impl FromRequestParts<AppState> for PathPart {
     }
 }
 
-/// All parts of the path, in order.
-pub(super) struct PathParts<const N: usize>(pub(super) [String; N]);
+/// Both parts of the path.
+pub(super) struct PathPair(pub(super) String, pub(super) String);
 
-impl<const N: usize> FromRequestParts<AppState> for PathParts<N> {
+impl FromRequestParts<AppState> for PathPair {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
-        let all = Path::<Vec<String>>::from_request_parts(parts, state).await;
-        let all = all.ok().and_then(|Path(all)| all.try_into().ok());
-        all.map(Self).ok_or_else(Problem::not_found)
+        let pair = Path::<(String, String)>::from_request_parts(parts, state).await;
+        pair.map(|Path((first, second))| Self(first, second))
+            .map_err(|_| Problem::not_found())
     }
 }
 

@@ -14,6 +14,7 @@ use super::extract::Auth;
 use super::no_store;
 use super::problem::{Problem, ProblemBody};
 use super::state::AppState;
+use crate::ingest::tier::Spool;
 
 /// How long the database may take to answer a process that is ready.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -35,7 +36,7 @@ pub(super) struct Check {
     name: &'static str,
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'static str>,
+    detail: Option<String>,
 }
 
 /// Whether the process is alive
@@ -61,15 +62,16 @@ pub(super) async fn readyz(State(state): State<AppState>) -> Response {
     let asked = sqlx::query_scalar!(r#"SELECT 1 AS "one!""#).fetch_one(&state.pool);
     let database = matches!(tokio::time::timeout(PATIENCE, asked).await, Ok(Ok(_)));
     let draining = state.streams.drain.is_cancelled();
-    let check = |name, ok, detail| Check {
+    let check = |name, ok, detail: &str| Check {
         name,
         ok,
-        detail: (!ok).then_some(detail),
+        detail: (!ok).then(|| detail.to_owned()),
     };
-    let checks = vec![
+    let mut checks = vec![
         check("database", database, "the database does not answer"),
         check("accepting", !draining, "the process is shutting down"),
     ];
+    checks.extend(state.tier.spool().map(|spool| of_spool(spool)));
     let ready = checks.iter().all(|check| check.ok);
     let (code, status) = if ready {
         (StatusCode::OK, "ready")
@@ -77,6 +79,18 @@ pub(super) async fn readyz(State(state): State<AppState>) -> Response {
         (StatusCode::SERVICE_UNAVAILABLE, "not_ready")
     };
     no_store((code, Json(Health { status, checks })).into_response())
+}
+
+/// A spool that has room is no hindrance, but whoever asks wants to know that clicks wait in it.
+fn of_spool(spool: &Spool) -> Check {
+    let waiting = spool.waiting();
+    let full = spool.is_full();
+    let what = if full { "the spool is full; " } else { "" };
+    Check {
+        name: "spool",
+        ok: !full,
+        detail: (full || waiting > 0).then(|| format!("{what}{waiting} clicks wait in it")),
+    }
 }
 
 /// Metrics for Prometheus

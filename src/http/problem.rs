@@ -277,6 +277,7 @@ impl From<SubmitError> for Problem {
         let detail = error.to_string();
         match error {
             SubmitError::QueueFull => Self::unavailable(Code::QueueFull, &detail),
+            SubmitError::SpoolFull => Self::unavailable(Code::SpoolFull, &detail),
             SubmitError::Unavailable => Self::unavailable(Code::Unavailable, &detail),
             SubmitError::Refused(Refusal::NoSuchBook) => Self::not_found(),
             SubmitError::Refused(Refusal::Closed) => Self::new(Code::BookClosed, detail),

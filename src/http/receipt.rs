@@ -165,7 +165,9 @@ fn dead_letter(index: usize, id: String) -> Rejection {
 
 fn left_out(rejections: Vec<Rejection>, filtered: Vec<Filtered>) -> Vec<Exception> {
     let rejected = rejections.into_iter().map(Exception::from);
-    let mut all: Vec<Exception> = rejected.chain(filtered.into_iter().map(Exception::from)).collect();
+    let mut all: Vec<Exception> = rejected
+        .chain(filtered.into_iter().map(Exception::from))
+        .collect();
     all.sort_by_key(|exception| exception.index);
     all
 }

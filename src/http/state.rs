@@ -12,6 +12,7 @@ use crate::access::ended::EndedTokens;
 use crate::access::token::Tokens;
 use crate::book::directory::Directory;
 use crate::ingest::lane::Lanes;
+use crate::ingest::tier::Tier;
 use crate::stream::hub::Hub;
 use crate::stream::stall::Stalls;
 use crate::telemetry;
@@ -25,7 +26,10 @@ pub(crate) struct AppState {
     pub(crate) directory: Arc<Directory>,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) ended_tokens: Arc<EndedTokens>,
+    /// For commands.
     pub(crate) lanes: Arc<Lanes>,
+    /// For clicks.
+    pub(crate) tier: Arc<Tier>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) streams: Arc<Streams>,
     pub(crate) stalls: Arc<Stalls>,

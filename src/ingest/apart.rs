@@ -48,7 +48,7 @@ impl Committer {
     ) -> Result<Receipt, SubmitError> {
         let batch = match &request.work {
             // A book that this version cannot count by is no fault of its clicks.
-            Work::Clicks(batch) if !matches!(error, CommitError::Plan(_)) => batch,
+            Work::Clicks(batch) if !matches!(error, CommitError::Plan(_)) => &**batch,
             _ => {
                 tracing::error!(error = %telemetry::chain(&error), "a request cannot be committed");
                 return Err(SubmitError::Failed);
@@ -62,10 +62,11 @@ impl Committer {
         if left_out.rejected + left_out.filtered > 0 {
             // Counted once, whatever becomes of the clicks.
             let committed = self.part(request, &left_out).await;
-            settled.take(committed.map_err(give_up)?)?;
+            settled.take(committed.map_err(|error| give_up(&error))?)?;
         }
         let mut known = Some(error);
-        let mut waiting = vec![0..batch.clicks.len()];
+        let mut waiting: Vec<Range<usize>> = Vec::new();
+        waiting.push(0..batch.clicks.len());
         while let Some(range) = waiting.pop() {
             let committed = match known.take() {
                 Some(error) => Err(error),
@@ -73,10 +74,10 @@ impl Committer {
             };
             match committed {
                 Ok(committed) => settled.take(committed)?,
-                Err(error) if retry::kind(&error) != Kind::Permanent => return Err(give_up(error)),
+                Err(error) if retry::kind(&error) != Kind::Permanent => return Err(give_up(&error)),
                 Err(error) if range.len() == 1 => {
                     let letter = self.dead_letter(request, &batch.clicks[range.start], &error);
-                    settled.take(letter.await.map_err(give_up)?)?;
+                    settled.take(letter.await.map_err(|error| give_up(&error))?)?;
                 }
                 Err(_) if range.is_empty() => return Err(SubmitError::Failed),
                 Err(_) => {
@@ -119,9 +120,9 @@ fn part_of(batch: &Batch, range: Range<usize>) -> Batch {
 
 /// What is left of the request is not acknowledged; what was committed falls out as duplicates when
 /// it is sent again.
-fn give_up(error: CommitError) -> SubmitError {
-    tracing::error!(error = %telemetry::chain(&error), "gave up; the request is told to come back");
-    match retry::kind(&error) {
+fn give_up(error: &CommitError) -> SubmitError {
+    tracing::error!(error = %telemetry::chain(error), "gave up; the request is told to come back");
+    match retry::kind(error) {
         Kind::Permanent => SubmitError::Failed,
         _ => SubmitError::Unavailable,
     }

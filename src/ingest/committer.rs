@@ -19,11 +19,11 @@ use uuid::Uuid;
 
 use super::command;
 use super::commit::{self, Batch, CommitError, Committed};
-use super::{dead_letters, debounce, idle};
 use super::in_hand::InHand;
 use super::lane::{Queued, SubmitError, Work};
 use super::pulse::Pulse;
 use super::retry::{self, Kind, Retries};
+use super::{dead_letters, debounce, idle};
 use crate::book::chapters::Structures;
 use crate::click::Click;
 use crate::stream::hub::Hub;
@@ -288,7 +288,7 @@ async fn transaction(
         },
         Attempt::Requests(requests) => {
             let batches = requests.iter().filter_map(|request| match &request.work {
-                Work::Clicks(batch) => Some((request.book, batch)),
+                Work::Clicks(batch) => Some((request.book, &**batch)),
                 Work::Command(_) | Work::Idle { .. } => None,
             });
             batches.collect()

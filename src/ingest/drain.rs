@@ -60,7 +60,11 @@ impl<S: Store<SpooledClick>> Spool<S> {
                 pass = self.pass(&lanes) => pass,
             };
             telemetry::spool_bytes(self.store.bytes());
-            failed = if pass == Pass::Away { failed.saturating_add(1) } else { 0 };
+            failed = if pass == Pass::Away {
+                failed.saturating_add(1)
+            } else {
+                0
+            };
             let pause = match pass {
                 Pass::Emptied => None,
                 Pass::PassedOver => Some(PASSED_OVER_FOR),
@@ -162,18 +166,17 @@ fn batches(records: Vec<SpooledClick>) -> Vec<(Uuid, Batch)> {
     let mut newest: HashMap<Uuid, usize> = HashMap::new();
     for SpooledClick { book, click } in records {
         let place = newest.get(&book).copied();
-        match place.filter(|place| batches[*place].1.clicks.len() < BATCH_CLICKS) {
-            Some(place) => batches[place].1.clicks.push(click),
-            None => {
-                newest.insert(book, batches.len());
-                let batch = Batch {
-                    clicks: vec![click],
-                    acknowledged: true,
-                    ..Batch::default()
-                };
-                batches.push((book, batch));
-            }
+        if let Some(place) = place.filter(|p| batches[*p].1.clicks.len() < BATCH_CLICKS) {
+            batches[place].1.clicks.push(click);
+            continue;
         }
+        newest.insert(book, batches.len());
+        let batch = Batch {
+            clicks: vec![click],
+            acknowledged: true,
+            ..Batch::default()
+        };
+        batches.push((book, batch));
     }
     batches
 }
@@ -225,11 +228,10 @@ impl Waiting {
         };
         self.clicks -= clicks;
         match answer.wait().await {
-            Ok(_) => {}
             Err(SubmitError::Refused(Refusal::NoSuchBook)) => telemetry::discarded(clicks),
             Err(SubmitError::Unavailable) => self.end = Delivery::Away,
             Err(_) if self.end == Delivery::Done => self.end = Delivery::Refused,
-            Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
     }
 }

@@ -76,7 +76,12 @@ impl Work {
 pub(super) fn weight(batch: &Batch) -> u32 {
     let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let bytes = batch.clicks.iter().map(|click| {
-        let optional = [&click.visitor, &click.referrer, &click.source, &click.id.sent];
+        let optional = [
+            &click.visitor,
+            &click.referrer,
+            &click.source,
+            &click.id.sent,
+        ];
         size_of::<Click>() + click.page.len() + optional.map(length).iter().sum::<usize>()
     });
     let kibibytes = bytes.sum::<usize>() / 1024;

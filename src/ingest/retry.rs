@@ -34,7 +34,7 @@ impl Retries {
     }
 
     fn longest_before(&self, retry: u32) -> Duration {
-        let doubled = self.first_wait.saturating_mul(1 << retry.clamp(1, 17) - 1);
+        let doubled = self.first_wait.saturating_mul(1 << (retry.clamp(1, 17) - 1));
         doubled.min(self.longest_wait)
     }
 }
@@ -135,7 +135,9 @@ mod tests {
 
     #[test]
     fn what_passes_and_what_does_not() {
-        for code in ["57P01", "57P03", "08006", "53300", "53100", "58030", "28P01"] {
+        for code in [
+            "57P01", "57P03", "08006", "53300", "53100", "58030", "28P01",
+        ] {
             assert_eq!(kind_of_state(code), Kind::Unreachable, "{code}");
         }
         for code in ["40001", "40P01", "25006"] {

@@ -157,7 +157,8 @@ impl<S: Store<SpooledClick>> Spool<S> {
     /// waits for them instead.
     async fn must_queue(&self, book: Uuid, batch: &Batch) -> Result<bool, SubmitError> {
         let deadline = Instant::now() + WAIT;
-        let mut _room = None;
+        // Held to the end, while the clicks wait.
+        let mut room = None;
         loop {
             let settled = self.owed().settled();
             let away = self.away.load(Ordering::SeqCst);
@@ -166,9 +167,9 @@ impl<S: Store<SpooledClick>> Spool<S> {
                 waiting if away || waiting > LITTLE => return Ok(true),
                 _ => {}
             }
-            if _room.is_none() {
-                let room = self.room.try_acquire_many(weight(batch));
-                _room = Some(room.map_err(|_| SubmitError::QueueFull)?);
+            if room.is_none() {
+                let taken = self.room.try_acquire_many(weight(batch));
+                room = Some(taken.map_err(|_| SubmitError::QueueFull)?);
             }
             if tokio::time::timeout_at(deadline, settled).await.is_err() {
                 return Ok(true);
@@ -227,7 +228,10 @@ impl<S: Store<SpooledClick>> Spool<S> {
         }
         let lost = self.owed().forgive();
         if !lost.is_empty() {
-            tracing::warn!(books = lost.len(), "spooled clicks were damaged; see the .bad files");
+            tracing::warn!(
+                books = lost.len(),
+                "spooled clicks were damaged; see the .bad files"
+            );
             self.hub.wake(&lost);
         }
     }

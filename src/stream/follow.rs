@@ -269,7 +269,7 @@ impl Follow {
         let fresh = |s: &state::Encoded| s.revision >= head.revision && s.position >= self.cursor;
         if !kept.as_ref().is_some_and(fresh) {
             let here = self.watch.here();
-            match state::encoded(self.watch.long_reads(), self.watch.feed.book, streams).await {
+            match state::encoded(self.watch.long_reads(), self.watch.feed.book, here).await {
                 Ok(Some(read)) => *kept = Some(read),
                 Ok(None) => {
                     drop(kept);

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::sessions;
-use crate::book::{self, Book, BookBody, PlanError, chapters};
+use crate::book::{self, Book, BookBody, Here, PlanError, chapters};
 use crate::engine::Watermark;
 use crate::engine::aggregate::{State, StateError, Value};
 use crate::rollup::{Rollup, WindowSpec};

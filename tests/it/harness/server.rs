@@ -46,6 +46,8 @@ impl Server {
             }
         }
         command.env("PAGETIDE_LISTEN", "127.0.0.1:0");
+        // Two servers cannot share a folder; those that spool are given one of their own.
+        command.env("PAGETIDE_SPOOL", "off");
         command
     }
 
