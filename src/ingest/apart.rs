@@ -74,7 +74,9 @@ impl Committer {
             };
             match committed {
                 Ok(committed) => settled.take(committed)?,
-                Err(error) if retry::kind(&error) != Kind::Permanent => return Err(give_up(&error)),
+                Err(error) if retry::kind(&error) != Kind::Permanent => {
+                    return Err(give_up(&error));
+                }
                 Err(error) if range.len() == 1 => {
                     let letter = self.dead_letter(request, &batch.clicks[range.start], &error);
                     settled.take(letter.await.map_err(|error| give_up(&error))?)?;

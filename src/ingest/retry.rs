@@ -34,7 +34,9 @@ impl Retries {
     }
 
     fn longest_before(&self, retry: u32) -> Duration {
-        let doubled = self.first_wait.saturating_mul(1 << (retry.clamp(1, 17) - 1));
+        let doubled = self
+            .first_wait
+            .saturating_mul(1 << (retry.clamp(1, 17) - 1));
         doubled.min(self.longest_wait)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::harness::start;
 
@@ -53,9 +54,21 @@ async fn every_reference_in_the_description_leads_somewhere() {
 
 #[tokio::test]
 async fn every_described_operation_is_there() {
-    let (_database, server) = start().await;
+    let (database, server) = start().await;
     let api = server.api();
     let book = api.plain_book("b", 1000, 0).await;
+    // One to be sent again, and one to be thrown away.
+    let letter = async |id: u128| {
+        let sql = format!(
+            "INSERT INTO dead_letters SELECT id, '{0}', '{0}', 0, '', jsonb_build_object(
+                 'id', jsonb_build_object('uuid', '{0}'), 'at', 0, 'received_at', 0, 'page', '/a')
+             FROM books",
+            Uuid::from_u128(id)
+        );
+        database.execute(&sql).await;
+        Uuid::from_u128(id).to_string()
+    };
+    let letters = [letter(1).await, letter(2).await];
     let new = json!({"books": ["b"], "scopes": ["read"]});
     let token = api.post("/v1/tokens", &new).await.expect(201);
     let description = api.get("/openapi.json").await.expect(200);
@@ -74,6 +87,11 @@ async fn every_described_operation_is_there() {
     for (method, path) in operations {
         let there = path
             .replace("{book}", book["id"].as_str().unwrap())
+            .replace(
+                "dead-letters/{id}/",
+                &format!("dead-letters/{}/", letters[0]),
+            )
+            .replace("dead-letters/{id}", &format!("dead-letters/{}", letters[1]))
             .replace("{id}", token["id"].as_str().unwrap());
         assert!(
             !there.contains('{'),

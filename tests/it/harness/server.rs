@@ -33,6 +33,18 @@ impl Server {
         Self::spawn(command).await
     }
 
+    /// With a spool in `folder`, and more settings by environment.
+    pub(crate) async fn start_with_spool(
+        database: &Database,
+        folder: &std::path::Path,
+        env: &[(&str, &str)],
+    ) -> Self {
+        let folder = folder.to_str().unwrap();
+        let spool = [("PAGETIDE_SPOOL", "jsonl"), ("PAGETIDE_DATA_DIR", folder)];
+        let all: Vec<(&str, &str)> = spool.iter().chain(env).copied().collect();
+        Self::start_with(database, &all).await
+    }
+
     /// The program, on a port of its choice, with nothing of this environment's settings.
     /// `PAGETIDE_TEST_BINARY` names another build of it, such as an optimised one.
     pub(crate) fn command() -> Command {
