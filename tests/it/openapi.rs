@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::harness::start;
+use crate::harness::steps::execute;
 
 #[tokio::test]
 async fn the_description_is_served_as_yaml_and_as_json_which_say_the_same() {
@@ -65,7 +66,7 @@ async fn every_described_operation_is_there() {
              FROM books",
             Uuid::from_u128(id)
         );
-        database.execute(&sql).await;
+        execute(&database, &sql).await;
         Uuid::from_u128(id).to_string()
     };
     let letters = [letter(1).await, letter(2).await];

@@ -40,13 +40,6 @@ impl Database {
         options.connect().await.unwrap()
     }
 
-    /// Carries statements out.
-    pub(crate) async fn execute(&self, sql: &str) {
-        let mut conn = self.connect().await;
-        let statements = sqlx::raw_sql(AssertSqlSafe(sql));
-        statements.execute(&mut conn).await.unwrap();
-    }
-
     /// One number.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let mut conn = self.connect().await;
