@@ -9,7 +9,8 @@
 //! the caller's part. What was committed may come back after a crash, and what was refused may, if
 //! the crash was in the middle of it; records need ids by which their receiver knows them.
 //!
-//! [`memory`] is a store for tests, [`record`] says how a record becomes a line.
+//! [`disk`] is the store of the service, [`memory`] one for tests, [`record`] says how a record
+//! becomes a line.
 
 use std::fmt;
 use std::io;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use self::record::Record;
 
+pub mod disk;
 pub mod memory;
 pub mod record;
 #[cfg(test)]
