@@ -176,7 +176,7 @@ impl<R: Record> Store<R> for DiskStore<R> {
             let read = tokio::task::spawn_blocking(read).await;
             return match read.map_err(io::Error::other).flatten() {
                 Ok(segment) => Ok(Some(segment)),
-                // A commit whose caller did not wait for its end was under way.
+                // It was committed meanwhile, perhaps by a caller who did not wait for the end.
                 Err(_) if !self.shared.index().holds(key) => continue,
                 Err(error) => Err(failed(error)),
             };

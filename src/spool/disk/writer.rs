@@ -239,6 +239,29 @@ mod tests {
         assert_eq!(stored(&shared), [even, odd]);
     }
 
+    #[test]
+    fn the_bound_holds_within_a_group() {
+        let scratch = Scratch::new();
+        let mut writer = writer(&scratch);
+        writer.max_bytes = 3;
+        let (group, answers): (Vec<_>, Vec<_>) = (1..4)
+            .map(|n| {
+                let (reply, answer) = oneshot::channel();
+                let append = Append {
+                    window: Window(1),
+                    lines: format!("{n}\n").into_bytes(),
+                    reply,
+                };
+                (append, answer)
+            })
+            .unzip();
+        writer.append(Window(1), group);
+        let answers = answers.into_iter().map(|mut a| a.try_recv().unwrap());
+        let taken: Vec<_> = answers.map(|answer| answer.is_ok()).collect();
+        assert_eq!(taken, [true, true, false]);
+        assert_eq!(stored(&writer.shared), [[1, 2]]);
+    }
+
     /// What the index says is stored.
     fn stored(shared: &Arc<Shared>) -> Vec<Vec<i64>> {
         let mut found = Vec::new();
@@ -284,7 +307,11 @@ mod tests {
         let begun = writer.begin(Window(1)).unwrap();
         let path = writer.shared.folder.segment(begun.key);
         assert!(path.exists());
-        writer.take_back(&begun);
+        writer.growing = Some(Growing {
+            file: File::open(&path).unwrap(),
+            ..begun
+        });
+        writer.write(Window(1), b"2\n").unwrap_err();
         assert!(!path.exists());
     }
 
