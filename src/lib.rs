@@ -11,8 +11,9 @@
 //!
 //! [`time`], [`calendar`], [`page`], [`click`], [`structure`], [`rollup`], [`book`] and [`frame`]
 //! are the words of the field, as types. [`engine`] is pure. [`ingest`] writes, [`stream`] and
-//! [`counts`] read, [`access`] says who may. [`db`] reaches Postgres, or brings one up. [`http`] is
-//! the only place that knows axum, and [`app`] the only one that starts and stops things.
+//! [`counts`] read, [`access`] says who may. [`spool`] keeps what waits. [`db`] reaches Postgres, or
+//! brings one up. [`http`] is the only place that knows axum, and [`app`] the only one that starts
+//! and stops things.
 
 pub mod access;
 pub mod app;

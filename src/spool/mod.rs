@@ -1,8 +1,9 @@
 //! The spool: where records wait, safe from a crash, until they can go on.
 //!
-//! **Promises.** What [`Store::append`] has acknowledged is never dropped: it comes back, in the
-//! order in which it came, until its segment is committed. A segment that was opened never grows, so
-//! that what is committed is what was read. A store never holds more than its bound and one append.
+//! **Promises.** What [`Store::append`] has acknowledged is never dropped: it comes back, by window
+//! and then in the order in which it came, until its segment is committed. A segment that was opened
+//! never grows, so that what is committed is what was read. A store never holds more than its bound
+//! and one append.
 //!
 //! **Never** are these stores asked what records mean, or whether downstream has taken them: that is
 //! the caller's part. What was committed may come back after a crash, and what was refused may, if
@@ -94,7 +95,8 @@ pub trait Store<R: Record>: Send + Sync + 'static {
     type Segment: Segment<R>;
 
     /// Keeps `records`, and returns when they would survive a crash. All of them come back in one
-    /// segment, in their order, after those of earlier calls for the same window.
+    /// segment, in their order, and after those of all calls for the same window that had returned
+    /// before this one. Between calls that wait at the same time no order is promised.
     ///
     /// If the future is dropped the records may be kept or not.
     ///

@@ -45,3 +45,4 @@ mod stream_slow;
 mod stream_snapshot;
 mod stream_start;
 mod windows;
+mod write_path;

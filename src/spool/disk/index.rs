@@ -44,8 +44,17 @@ impl Index {
         self.growing = None;
     }
 
-    pub(super) fn remove(&mut self, key: SegmentKey) {
-        self.bytes -= self.segments.remove(&key).unwrap_or(0);
+    /// How long it was; `None` if it was not there.
+    pub(super) fn remove(&mut self, key: SegmentKey) -> Option<u64> {
+        let bytes = self.segments.remove(&key)?;
+        self.bytes -= bytes;
+        Some(bytes)
+    }
+
+    /// Undoes [`remove`](Self::remove).
+    pub(super) fn put_back(&mut self, key: SegmentKey, bytes: u64) {
+        self.segments.insert(key, bytes);
+        self.bytes += bytes;
     }
 
     pub(super) fn oldest(&self, after: Option<SegmentKey>) -> Option<Found> {

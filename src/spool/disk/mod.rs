@@ -1,9 +1,9 @@
 //! The store on disk: a folder with a file for each segment, a line for each record.
 //!
-//! One thread writes ([`writer`]): while it syncs, appends gather, and the next sync is for all of
-//! them. Reading ([`segment`]) is done beside it, of segments that grow no more. Which segments there
-//! are is found out once, when the folder is opened ([`folder`]), and remembered from then on
-//! ([`index`]).
+//! One thread writes (`writer`): while it syncs, appends gather, and the next sync is for all of
+//! them. Reading (`segment`) is done beside it, of segments that grow no more. Which segments there
+//! are is found out once, when the folder is opened (`folder`), and remembered from then on
+//! (`index`).
 //!
 //! Only a file's last line can be torn by a crash, and no file is added to once it was found at a
 //! start or a write to it has failed. So what is torn never stands before what is whole.
@@ -176,7 +176,7 @@ impl<R: Record> Store<R> for DiskStore<R> {
             let read = tokio::task::spawn_blocking(read).await;
             return match read.map_err(io::Error::other).flatten() {
                 Ok(segment) => Ok(Some(segment)),
-                // A commit whose caller did not wait for its end was under way.
+                // It was committed meanwhile, perhaps by a caller who did not wait for the end.
                 Err(_) if !self.shared.index().holds(key) => continue,
                 Err(error) => Err(failed(error)),
             };

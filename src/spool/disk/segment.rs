@@ -58,11 +58,18 @@ pub(super) fn read<R: Record>(
 /// The removal is not synced: a segment that comes back after a crash is taken once more, and its
 /// records are known by their ids.
 fn remove(shared: &Shared, key: SegmentKey) -> io::Result<()> {
+    // Before the file, so that nobody is sent to one that has just gone.
+    let Some(bytes) = shared.index().remove(key) else {
+        // Opened twice, and committed by the other.
+        return Ok(());
+    };
     match fs::remove_file(shared.folder.segment(key)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => shared.index().remove(key),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            shared.index().put_back(key, bytes);
+            Err(error)
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 impl<R: Record> Segment<R> for DiskSegment<R> {

@@ -208,14 +208,68 @@ mod tests {
         Writer::new(Arc::new(shared), requests, u64::MAX, found.next_sequence)
     }
 
+    #[test]
+    fn what_waits_is_synced_once_and_then_answered() {
+        let scratch = Scratch::new();
+        let mut writer = writer(&scratch);
+        let shared = Arc::clone(&writer.shared);
+        let (queue, requests) = mpsc::channel(400);
+        writer.requests = requests;
+        let answers: Vec<_> = (0..400)
+            .map(|n| {
+                let (reply, answer) = oneshot::channel();
+                let append = Append {
+                    window: Window(n % 2),
+                    lines: format!("{n}\n").into_bytes(),
+                    reply,
+                };
+                queue.try_send(Request::Append(append)).unwrap();
+                answer
+            })
+            .collect();
+        drop(queue);
+        writer.run();
+        // Two files, and the folder for each of them.
+        assert_eq!(shared.folder.syncs(), 4);
+        for mut answer in answers {
+            answer.try_recv().unwrap().unwrap();
+        }
+        let even: Vec<i64> = (0..400).step_by(2).collect();
+        let odd = even.iter().map(|n| n + 1).collect();
+        assert_eq!(stored(&shared), [even, odd]);
+    }
+
+    #[test]
+    fn the_bound_holds_within_a_group() {
+        let scratch = Scratch::new();
+        let mut writer = writer(&scratch);
+        writer.max_bytes = 3;
+        let (group, answers): (Vec<_>, Vec<_>) = (1..4)
+            .map(|n| {
+                let (reply, answer) = oneshot::channel();
+                let append = Append {
+                    window: Window(1),
+                    lines: format!("{n}\n").into_bytes(),
+                    reply,
+                };
+                (append, answer)
+            })
+            .unzip();
+        writer.append(Window(1), group);
+        let answers = answers.into_iter().map(|mut a| a.try_recv().unwrap());
+        let taken: Vec<_> = answers.map(|answer| answer.is_ok()).collect();
+        assert_eq!(taken, [true, true, false]);
+        assert_eq!(stored(&writer.shared), [[1, 2]]);
+    }
+
     /// What the index says is stored.
-    fn stored(writer: &Writer) -> Vec<Vec<i64>> {
+    fn stored(shared: &Arc<Shared>) -> Vec<Vec<i64>> {
         let mut found = Vec::new();
         let mut after = None;
         loop {
-            let oldest = writer.shared.index().oldest(after);
+            let oldest = shared.index().oldest(after);
             let Some(oldest) = oldest else { return found };
-            let segment = segment::read(&writer.shared, oldest.key, oldest.bytes).unwrap();
+            let segment = segment::read(shared, oldest.key, oldest.bytes).unwrap();
             found.push(segment.records);
             after = Some(oldest.key);
         }
@@ -235,7 +289,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"1\n2\n3");
         writer.write(Window(1), b"5\n").unwrap();
         writer.write(Window(1), b"6\n").unwrap();
-        assert_eq!(stored(&writer), [vec![1], vec![5, 6]]);
+        assert_eq!(stored(&writer.shared), [vec![1], vec![5, 6]]);
         assert_eq!(writer.shared.index().bytes(), 6);
     }
 
@@ -253,7 +307,11 @@ mod tests {
         let begun = writer.begin(Window(1)).unwrap();
         let path = writer.shared.folder.segment(begun.key);
         assert!(path.exists());
-        writer.take_back(&begun);
+        writer.growing = Some(Growing {
+            file: File::open(&path).unwrap(),
+            ..begun
+        });
+        writer.write(Window(1), b"2\n").unwrap_err();
         assert!(!path.exists());
     }
 
@@ -272,6 +330,6 @@ mod tests {
         writer.write(Window(2), b"2\n").unwrap_err();
         assert!(!writer.shared.index().oldest(None).unwrap().growing);
         writer.write(Window(2), b"3\n").unwrap();
-        assert_eq!(stored(&writer), [[1], [3]]);
+        assert_eq!(stored(&writer.shared), [[1], [3]]);
     }
 }

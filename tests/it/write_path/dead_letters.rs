@@ -20,7 +20,12 @@ async fn letters(api: &Api) -> Vec<Value> {
 }
 
 fn refused_as_dead_letter(answer: Answer) {
-    assert_eq!(answer.json()["errors"][0]["code"], "dead_letter", "{}", answer.text);
+    assert_eq!(
+        answer.json()["errors"][0]["code"],
+        "dead_letter",
+        "{}",
+        answer.text
+    );
     assert_eq!(answer.problem(422), "all_rejected");
 }
 
@@ -43,7 +48,10 @@ async fn three_clicks_that_can_never_be_committed_are_dead_letters_in_order() {
     let first = &kept[0];
     assert_eq!(first["click"]["id"], "p1");
     assert_eq!(first["click"]["at"], "1970-01-01T00:00:01.000Z");
-    assert_eq!((&first["click"]["visitor"], &first["click"]["value"]), (&json!("v"), &json!(1.5)));
+    assert_eq!(
+        (&first["click"]["visitor"], &first["click"]["value"]),
+        (&json!("v"), &json!(1.5))
+    );
     assert_eq!(first["reason"], "the database refused it (SQLSTATE 23514)");
     // Sent again, it is the same letter.
     let again = json!({"id": "p1", "page": "/poison/1", "at": 1000});
@@ -52,7 +60,10 @@ async fn three_clicks_that_can_never_be_committed_are_dead_letters_in_order() {
     assert_eq!(metric(&api, "pagetide_dead_letters_total").await, 4.0);
     assert_eq!(metric(&api, "pagetide_retries_total").await, 0.0);
     let totals = totals(&api, "b").await;
-    assert_eq!((&totals["received"], &totals["rejected"]), (&json!(7), &json!(4)));
+    assert_eq!(
+        (&totals["received"], &totals["rejected"]),
+        (&json!(7), &json!(4))
+    );
     assert_eq!(counted(&api, "b").await, 3);
 }
 
@@ -63,31 +74,52 @@ async fn the_good_clicks_of_a_request_are_counted_in_their_order() {
     api.plain_book("b", 60_000, 60_000).await;
     poison(&database).await;
     let pages: Vec<String> = (0..50)
-        .map(|n| if n % 17 == 5 { format!("/poison/{n}") } else { format!("/{n}") })
+        .map(|n| {
+            if n % 17 == 5 {
+                format!("/poison/{n}")
+            } else {
+                format!("/{n}")
+            }
+        })
         .collect();
     let mut clicks: Vec<Value> = pages.iter().map(|page| at_1000(page)).collect();
     // What admission refuses counts once, however often the rest is cut in two.
     clicks.push(json!({"page": ""}));
     let receipt = api.clicks("b", Value::from(clicks)).await;
-    assert_eq!((&receipt["received"], &receipt["on_time"]), (&json!(51), &json!(47)));
+    assert_eq!(
+        (&receipt["received"], &receipt["on_time"]),
+        (&json!(51), &json!(47))
+    );
     assert_eq!(receipt["rejected"], 4);
     let exceptions = receipt["exceptions"].as_array().unwrap();
-    let told: Vec<(&Value, &Value)> = exceptions.iter().map(|e| (&e["index"], &e["reason"])).collect();
+    let told: Vec<(&Value, &Value)> = exceptions
+        .iter()
+        .map(|e| (&e["index"], &e["reason"]))
+        .collect();
     let dead = json!("dead_letter");
     let indexes = [json!(5), json!(22), json!(39), json!(50)];
     let empty = json!("page_empty");
     assert_eq!(
         told,
-        [(&indexes[0], &dead), (&indexes[1], &dead), (&indexes[2], &dead), (&indexes[3], &empty)]
+        [
+            (&indexes[0], &dead),
+            (&indexes[1], &dead),
+            (&indexes[2], &dead),
+            (&indexes[3], &empty)
+        ]
     );
     let expected = pages.iter().filter(|page| !page.starts_with("/poison"));
     let expected: BTreeMap<String, i64> = expected.map(|page| (page.clone(), 1)).collect();
     assert_eq!(views(&api, "b").await, expected);
-    let in_order = "SELECT count(*) FROM (SELECT page, lag(seq) OVER (ORDER BY substr(page, 2)::int)
+    let in_order =
+        "SELECT count(*) FROM (SELECT page, lag(seq) OVER (ORDER BY substr(page, 2)::int)
                                                  >= seq AS back FROM clicks) c WHERE back";
     assert_eq!(database.number(in_order).await, 0);
     let totals = totals(&api, "b").await;
-    assert_eq!((&totals["received"], &totals["rejected"]), (&json!(51), &json!(4)));
+    assert_eq!(
+        (&totals["received"], &totals["rejected"]),
+        (&json!(51), &json!(4))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,7 +142,10 @@ async fn one_books_poison_does_not_harm_the_others_in_its_transaction() {
         assert_eq!(answer.status, expected, "{}", answer.text);
     }
     assert_eq!(database.number("SELECT count(*) FROM clicks").await, 196);
-    assert_eq!(database.number("SELECT count(*) FROM dead_letters").await, 4);
+    assert_eq!(
+        database.number("SELECT count(*) FROM dead_letters").await,
+        4
+    );
 }
 
 #[tokio::test]
@@ -120,7 +155,10 @@ async fn a_letter_is_sent_again_or_thrown_away() {
     api.plain_book("b", 60_000, 60_000).await;
     poison(&database).await;
     for n in 1..=2 {
-        refused_as_dead_letter(api.post("/v1/books/b/clicks", &at_1000(&format!("/poison/{n}"))).await);
+        refused_as_dead_letter(
+            api.post("/v1/books/b/clicks", &at_1000(&format!("/poison/{n}")))
+                .await,
+        );
     }
     let kept = letters(&api).await;
     let address = |n: usize| format!("{LETTERS}/{}", kept[n]["id"].as_str().unwrap());
@@ -131,7 +169,10 @@ async fn a_letter_is_sent_again_or_thrown_away() {
     let retried = api.post(&format!("{}/retry", address(0)), &json!({})).await;
     assert_eq!(retried.expect(200)["on_time"], 1);
     assert_eq!(letters(&api).await, kept[1..]);
-    assert_eq!(views(&api, "b").await, BTreeMap::from([("/poison/1".to_owned(), 1)]));
+    assert_eq!(
+        views(&api, "b").await,
+        BTreeMap::from([("/poison/1".to_owned(), 1)])
+    );
     let gone = api.post(&format!("{}/retry", address(0)), &json!({})).await;
     assert_eq!(gone.problem(404), "not_found");
     api.delete(&address(1)).await.expect(204);
@@ -168,8 +209,17 @@ async fn letters_come_in_pages_and_only_for_those_who_manage_the_book() {
     execute(&database, sql).await;
     let (mut cursor, mut seen) = (String::new(), Vec::new());
     loop {
-        let page = api.get(&format!("{LETTERS}?limit=10{cursor}")).await.expect(200);
-        seen.extend(page["items"].as_array().unwrap().iter().map(|l| l["id"].to_string()));
+        let page = api
+            .get(&format!("{LETTERS}?limit=10{cursor}"))
+            .await
+            .expect(200);
+        seen.extend(
+            page["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|l| l["id"].to_string()),
+        );
         match page["next_cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
             None => break,

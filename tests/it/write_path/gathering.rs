@@ -24,7 +24,10 @@ async fn a_thousand_clicks_at_once_take_few_transactions() {
     }
     let took = began.elapsed();
     runtime.stop().await;
-    assert_eq!(views(&api, "b").await, BTreeMap::from([("/a".to_owned(), 1000)]));
+    assert_eq!(
+        views(&api, "b").await,
+        BTreeMap::from([("/a".to_owned(), 1000)])
+    );
     // Each transaction that changes a book moves its revision by one.
     let transactions = database.number("SELECT revision FROM books").await;
     println!("1000 clicks in {took:?}, in {transactions} transactions");
@@ -77,7 +80,11 @@ async fn the_levels_agree_in_every_commit() {
         }
         for level in ["page", "chapter", "book"] {
             let of_level = shown.iter().filter(|((rollup, _), _)| rollup == level);
-            assert_eq!(of_level.map(|(_, value)| value).sum::<i64>(), seen, "{level}");
+            assert_eq!(
+                of_level.map(|(_, value)| value).sum::<i64>(),
+                seen,
+                "{level}"
+            );
         }
     }
     assert_eq!(shown[&("chapter".to_owned(), "one".to_owned())], 4);

@@ -15,8 +15,12 @@ async fn key(api: &Api, scopes: Value) -> String {
 
 /// As a page sends it: no header but what a browser sets.
 async fn beacon(api: &Api, key: &str, agent: &str, click: &Value) -> Answer {
-    let request = api.http.post(format!("{}/v1/books/b/clicks?key={key}", api.url));
-    let request = request.header(USER_AGENT, agent).header(CONTENT_TYPE, "text/plain;charset=UTF-8");
+    let request = api
+        .http
+        .post(format!("{}/v1/books/b/clicks?key={key}", api.url));
+    let request = request
+        .header(USER_AGENT, agent)
+        .header(CONTENT_TYPE, "text/plain;charset=UTF-8");
     Answer::of(request.body(click.to_string())).await
 }
 
@@ -33,7 +37,11 @@ async fn a_page_sends_clicks_with_its_key_alone() {
     assert_eq!(moved.json()["errors"][0]["code"], "at_not_allowed");
     assert_eq!(moved.problem(422), "all_rejected");
     // Nor give away more than to write.
-    for scopes in [json!(["manage"]), json!(["read"]), json!(["write", "manage"])] {
+    for scopes in [
+        json!(["manage"]),
+        json!(["read"]),
+        json!(["write", "manage"]),
+    ] {
         let other = key(&api, scopes).await;
         let answer = beacon(&api, &other, FIREFOX, &json!({"page": "/a"})).await;
         assert_eq!(answer.problem(401), "unauthorized");
@@ -44,8 +52,14 @@ async fn a_page_sends_clicks_with_its_key_alone() {
     }
     // For clicks alone.
     for path in ["", "/counts", "/snapshot", "/events"] {
-        let request = api.http.get(format!("{}/v1/books/b{path}?key={write}", api.url));
-        assert_eq!(Answer::of(request).await.problem(401), "unauthorized", "{path}");
+        let request = api
+            .http
+            .get(format!("{}/v1/books/b{path}?key={write}", api.url));
+        assert_eq!(
+            Answer::of(request).await.problem(401),
+            "unauthorized",
+            "{path}"
+        );
     }
     assert_eq!(counted(&api, "b").await, 1);
 }
@@ -58,19 +72,36 @@ async fn bots_that_use_the_key_are_filtered_and_told_so() {
     let write = key(&api, json!(["write"])).await;
     let two = json!([{"id": "x", "page": "/a"}, {"page": "/b"}, {"page": ""}]);
     let receipt = beacon(&api, &write, GOOGLEBOT, &two).await.expect(200);
-    assert_eq!((&receipt["received"], &receipt["filtered"]), (&json!(3), &json!(2)));
-    assert_eq!((&receipt["on_time"], &receipt["rejected"]), (&json!(0), &json!(1)));
+    assert_eq!(
+        (&receipt["received"], &receipt["filtered"]),
+        (&json!(3), &json!(2))
+    );
+    assert_eq!(
+        (&receipt["on_time"], &receipt["rejected"]),
+        (&json!(0), &json!(1))
+    );
     let first = json!({"index": 0, "id": "x", "status": "filtered", "reason": "bot"});
     assert_eq!(receipt["exceptions"][0], first);
     assert_eq!(metric(&api, "pagetide_clicks_filtered_total").await, 2.0);
     let text = api.get("/metrics").await.text;
-    assert!(text.contains("pagetide_clicks_filtered_total{reason=\"bot\"} 2"), "{text}");
+    assert!(
+        text.contains("pagetide_clicks_filtered_total{reason=\"bot\"} 2"),
+        "{text}"
+    );
     let of_book = totals(&api, "b").await;
-    assert_eq!((&of_book["received"], &of_book["filtered"]), (&json!(3), &json!(2)));
+    assert_eq!(
+        (&of_book["received"], &of_book["filtered"]),
+        (&json!(3), &json!(2))
+    );
     assert_eq!(database.number("SELECT count(*) FROM clicks").await, 0);
     // A back end that sends a token means it.
-    let request = api.http.post(format!("{}/v1/books/b/clicks", api.url)).bearer_auth(&write);
-    let request = request.header(USER_AGENT, GOOGLEBOT).json(&json!({"page": "/a"}));
+    let request = api
+        .http
+        .post(format!("{}/v1/books/b/clicks", api.url))
+        .bearer_auth(&write);
+    let request = request
+        .header(USER_AGENT, GOOGLEBOT)
+        .json(&json!({"page": "/a"}));
     assert_eq!(Answer::of(request).await.expect(200)["on_time"], 1);
     // And a book may want them.
     let off = json!({"settings": {"filter_bots": false}});

@@ -52,12 +52,22 @@ async fn what_does_not_pass_in_time_is_told_to_come_back_and_is_no_dead_letter()
     let book = id_of(&api.plain_book("b", 60_000, 60_000).await);
     execute(&database, &failing(1_000_000, "40001")).await;
     let answer = api
-        .post("/v1/books/b/clicks", &serde_json::json!({"page": "/a", "at": 1000}))
+        .post(
+            "/v1/books/b/clicks",
+            &serde_json::json!({"page": "/a", "at": 1000}),
+        )
         .await;
     assert!(answer.headers.contains_key("retry-after"));
     assert_eq!(answer.problem(503), "unavailable");
     assert_eq!(metric(&api, "pagetide_retries_total").await, 3.0);
-    let runtime = Runtime::start(&database, 1, Retries { tries: 0, ..Retries::default() });
+    let runtime = Runtime::start(
+        &database,
+        1,
+        Retries {
+            tries: 0,
+            ..Retries::default()
+        },
+    );
     assert!(runtime.click(book, "/a").await.is_err());
     runtime.stop().await;
     let left = "SELECT (SELECT count(*) FROM dead_letters) + (SELECT count(*) FROM clicks)";

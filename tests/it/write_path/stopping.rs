@@ -40,7 +40,11 @@ async fn a_stop_during_a_back_off_takes_no_longer_than_it_must() {
     let work = pagetide::ingest::lane::Work::Clicks(Arc::new(batch));
     let post = tokio::spawn(async move { lanes.submit(book, work).await });
     until("it has failed once", async || {
-        (database.number("SELECT last_value FROM tries WHERE is_called").await >= 1).then_some(())
+        (database
+            .number("SELECT last_value FROM tries WHERE is_called")
+            .await
+            >= 1)
+            .then_some(())
     })
     .await;
     let stopped = Instant::now();
@@ -49,7 +53,10 @@ async fn a_stop_during_a_back_off_takes_no_longer_than_it_must() {
     println!("stopped after {took:?}");
     assert!(took < Duration::from_millis(500), "{took:?}");
     let answer = post.await.unwrap();
-    assert!(matches!(answer, Err(SubmitError::Unavailable)), "{answer:?}");
+    assert!(
+        matches!(answer, Err(SubmitError::Unavailable)),
+        "{answer:?}"
+    );
     let left = "SELECT (SELECT count(*) FROM dead_letters) + (SELECT count(*) FROM clicks)";
     assert_eq!(database.number(left).await, 0);
 }
@@ -59,7 +66,9 @@ async fn stops_under_load(lanes: usize) {
     let api = server.api();
     let mut books = Vec::new();
     for n in 0..10 {
-        books.push(id_of(&api.plain_book(&format!("b{n}"), 60_000, 60_000).await));
+        books.push(id_of(
+            &api.plain_book(&format!("b{n}"), 60_000, 60_000).await,
+        ));
     }
     let mut acknowledged = 0;
     for stop in 1..=25 {
@@ -96,9 +105,14 @@ async fn stops_under_load(lanes: usize) {
     println!("{lanes} lanes: {acknowledged} acknowledged, {committed} committed");
     assert!(i64::try_from(acknowledged).unwrap() <= committed);
     assert!(acknowledged > 25 * 3);
-    assert_eq!(database.number("SELECT count(*) FROM dead_letters").await, 0);
+    assert_eq!(
+        database.number("SELECT count(*) FROM dead_letters").await,
+        0
+    );
     // What was committed is counted, once.
-    let on_time = database.number("SELECT sum(on_time)::bigint FROM books").await;
+    let on_time = database
+        .number("SELECT sum(on_time)::bigint FROM books")
+        .await;
     assert_eq!(on_time, committed);
 }
 
