@@ -72,6 +72,10 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
         "pagetide_spool_damaged_lines_total",
         "lines of the spool that could not be read and were set aside"
     );
+    describe_counter!(
+        "pagetide_spool_segments_kept_total",
+        "segments of the spool that could not be delivered and are tried again later"
+    );
     describe_gauge!("pagetide_spool_bytes", "how much the spool holds");
     describe_counter!("pagetide_commits_total", "write transactions committed");
     describe_counter!("pagetide_retries_total", "write transactions tried again");
@@ -175,6 +179,11 @@ pub fn discarded(clicks: usize) {
 /// Lines of the spool were damaged and set aside.
 pub fn spool_damaged(lines: usize) {
     counter!("pagetide_spool_damaged_lines_total").increment(lines as u64);
+}
+
+/// A segment of the spool could not be delivered, and is tried again later.
+pub fn segment_kept() {
+    counter!("pagetide_spool_segments_kept_total").increment(1);
 }
 
 /// So many bytes are in the spool.

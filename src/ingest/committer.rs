@@ -242,7 +242,8 @@ impl Committer {
         let now = Timestamp::now();
         let started = Instant::now();
         let pulse = Pulse::new();
-        let work = transaction(connection, now, attempt, again, &self.shared, &pulse);
+        let known_here = (&*self.shared, &*self.hub);
+        let work = transaction(connection, now, attempt, again, known_here, &pulse);
         // A panic in one transaction must not end the lane for everyone.
         let work = AssertUnwindSafe(work).catch_unwind();
         let committed = tokio::select! {
@@ -268,7 +269,7 @@ async fn transaction(
     now: Timestamp,
     attempt: Attempt<'_>,
     again: bool,
-    shared: &Shared,
+    (shared, hub): (&Shared, &Hub),
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     let batches: Vec<(Uuid, &Batch)> = match attempt {
@@ -281,8 +282,9 @@ async fn transaction(
                 return command::carry_out(connection, now, *book, command, again, pulse).await;
             }
             Work::Idle { slug } => {
-                let book = (*book, slug.as_str());
-                return idle::step(connection, now, book, &shared.in_hand, pulse).await;
+                // What waits in the spool was received too.
+                let in_hand = || shared.in_hand.holds(*book, slug) || hub.owed().clicks(*book) > 0;
+                return idle::step(connection, now, *book, in_hand, pulse).await;
             }
             Work::Clicks(batch) => vec![(*book, batch)],
         },

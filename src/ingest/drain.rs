@@ -104,6 +104,7 @@ impl<S: Store<SpooledClick>> Spool<S> {
                     return Pass::Away;
                 }
                 Delivery::Refused => {
+                    telemetry::segment_kept();
                     tracing::error!(segment = %key, "a segment of the spool could not be delivered; it is kept, and tried again later");
                     (after, passed_over) = (Some(key), true);
                 }

@@ -20,7 +20,6 @@ use uuid::Uuid;
 
 use super::commit::windows::{self, Changes};
 use super::commit::{CommitError, Committed, Refusal};
-use super::in_hand::InHand;
 use super::lane::{Lanes, Work};
 use super::pulse::Pulse;
 use crate::book::hot::{self, LockedBook};
@@ -68,15 +67,15 @@ async fn look(pool: &PgPool, lanes: &Lanes) {
     steps.await;
 }
 
-/// Takes a book's step, if there is one to take.
+/// Takes a book's step, if there is one to take: not while clicks of it are `in_hand`.
 ///
 /// # Errors
 /// Everything was rolled back.
 pub async fn step(
     conn: &mut PgConnection,
     now: Timestamp,
-    (id, slug): (Uuid, &str),
-    in_hand: &InHand,
+    id: Uuid,
+    in_hand: impl Fn() -> bool,
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     let mut tx = conn.begin().await?;
@@ -92,7 +91,7 @@ pub async fn step(
     };
     // After the lock and after `now` was taken: what was received before it and is not in hand any
     // more was committed before the lock.
-    let to = idle_watermark(&book, now).filter(|_| !in_hand.holds(id, slug));
+    let to = idle_watermark(&book, now).filter(|_| !in_hand());
     let Some(to) = to else {
         tx.rollback().await?;
         return Ok(Committed::unchanged(&book));

@@ -37,6 +37,7 @@ mod real_client;
 mod real_log;
 mod resume;
 mod shutdown;
+mod spooled;
 mod stream_barrier;
 mod stream_big;
 mod stream_frames;

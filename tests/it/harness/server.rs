@@ -105,6 +105,12 @@ impl Server {
         assert!(sent.unwrap().success());
     }
 
+    /// Kills it at once, and waits for its end.
+    pub(crate) async fn kill(self) {
+        self.signal("KILL");
+        self.ended().await;
+    }
+
     /// Waits for its end.
     pub(crate) async fn ended(mut self) -> ExitStatus {
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;

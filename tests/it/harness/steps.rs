@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 
 use super::sse::Event;
-use super::{Api, Database, Server};
+use super::{Api, Database, Server, load};
 
 /// Posts clicks one by one, each a commit and a frame of its own, and gives the last position.
 pub(crate) async fn single_clicks(api: &Api, book: &str, clicks: usize) -> i64 {
@@ -55,14 +55,10 @@ async fn without_waiting_for_the_disk(database: &Database) {
     execute(database, sql).await;
 }
 
-/// The value of a metric; 0 if nothing was counted yet.
+/// The value of a metric, over all its labels; 0 if nothing was counted yet.
+#[allow(clippy::cast_possible_truncation, reason = "it is a whole number")]
 pub(crate) async fn metric(api: &Api, name: &str) -> i64 {
-    let text = api.get("/metrics").await.text;
-    let value = text.lines().find_map(|line| {
-        let value = line.strip_prefix(name)?.strip_prefix(' ')?;
-        Some(value.parse().unwrap())
-    });
-    value.unwrap_or(0)
+    load::metric(api, name).await.round() as i64
 }
 
 /// How many streams the book says are open.
@@ -157,4 +153,20 @@ pub(crate) async fn buffered_book(buffer_frames: i64) -> (Database, Server, Api)
     });
     api.book("b", fields).await;
     (database, server, api)
+}
+
+/// From now on clicks whose page begins with `/poison` are refused for good.
+pub(crate) async fn poison(database: &Database) {
+    let sql = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+               BEGIN
+                   RAISE EXCEPTION 'a secret of the database' USING ERRCODE = '23514';
+               END $$;
+               CREATE TRIGGER refuse BEFORE INSERT ON clicks FOR EACH ROW
+               WHEN (NEW.page LIKE '/poison%') EXECUTE FUNCTION refuse()";
+    execute(database, sql).await;
+}
+
+/// The trigger of [`poison`] is gone.
+pub(crate) async fn cure(database: &Database) {
+    execute(database, "DROP TRIGGER refuse ON clicks").await;
 }

@@ -3,9 +3,8 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{cure, poison};
-use crate::harness::load::{counted, metric, totals, views};
-use crate::harness::steps::execute;
+use crate::harness::load::{counted, totals, views};
+use crate::harness::steps::{cure, execute, metric, poison};
 use crate::harness::{Answer, Api, start};
 
 const LETTERS: &str = "/v1/books/b/dead-letters";
@@ -57,8 +56,8 @@ async fn three_clicks_that_can_never_be_committed_are_dead_letters_in_order() {
     let again = json!({"id": "p1", "page": "/poison/1", "at": 1000});
     refused_as_dead_letter(api.post("/v1/books/b/clicks", &again).await);
     assert_eq!(letters(&api).await, kept);
-    assert_eq!(metric(&api, "pagetide_dead_letters_total").await, 4.0);
-    assert_eq!(metric(&api, "pagetide_retries_total").await, 0.0);
+    assert_eq!(metric(&api, "pagetide_dead_letters_total").await, 4);
+    assert_eq!(metric(&api, "pagetide_retries_total").await, 0);
     let totals = totals(&api, "b").await;
     assert_eq!(
         (&totals["received"], &totals["rejected"]),

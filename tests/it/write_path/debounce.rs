@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
-use super::{cure, poison};
-use crate::harness::load::{counted, metric, totals};
+use crate::harness::load::{counted, totals};
+use crate::harness::steps::{cure, metric, poison};
 use crate::harness::{Api, Server, start};
 
 async fn book(api: &Api, settings: Value) {
@@ -64,7 +64,7 @@ async fn six_clicks_of_a_reader_within_the_time_count_once() {
     assert_eq!(counted(&api, "b").await, 4);
     // What is filtered is not in the log.
     assert_eq!(database.number("SELECT count(*) FROM clicks").await, 4);
-    assert_eq!(metric(&api, "pagetide_clicks_filtered_total").await, 5.0);
+    assert_eq!(metric(&api, "pagetide_clicks_filtered_total").await, 5);
 }
 
 #[tokio::test]

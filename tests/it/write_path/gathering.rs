@@ -59,7 +59,8 @@ async fn the_levels_agree_in_every_commit() {
         json!({"name": group, "group_by": group, "window": {"kind": "tumbling", "size_ms": 60_000},
                "aggregate": "count"})
     };
-    let fields = json!({"title": "b", "rollups": ["page", "chapter", "book"].map(rollup)});
+    let rollups = ["page", "chapter", "book"].map(rollup);
+    let fields = json!({"title": "b", "rollups": rollups});
     api.book("b", fields).await;
     let chapters = json!([{"id": "one", "title": "One", "pages": ["/a", "/b"]},
                           {"id": "two", "title": "Two", "pages": ["/c/*"]}]);

@@ -1,7 +1,8 @@
 use reqwest::header::{CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};
 
-use crate::harness::load::{counted, metric, totals};
+use crate::harness::load::{counted, totals};
+use crate::harness::steps::metric;
 use crate::harness::{Answer, Api, start};
 
 const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
@@ -82,7 +83,7 @@ async fn bots_that_use_the_key_are_filtered_and_told_so() {
     );
     let first = json!({"index": 0, "id": "x", "status": "filtered", "reason": "bot"});
     assert_eq!(receipt["exceptions"][0], first);
-    assert_eq!(metric(&api, "pagetide_clicks_filtered_total").await, 2.0);
+    assert_eq!(metric(&api, "pagetide_clicks_filtered_total").await, 2);
     let text = api.get("/metrics").await.text;
     assert!(
         text.contains("pagetide_clicks_filtered_total{reason=\"bot\"} 2"),

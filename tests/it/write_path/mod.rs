@@ -25,7 +25,6 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::harness::Database;
-use crate::harness::steps::execute;
 
 /// Lanes without a server around them.
 struct Runtime {
@@ -93,20 +92,4 @@ fn click(page: &str) -> Click {
 
 fn id_of(book: &serde_json::Value) -> Uuid {
     book["id"].as_str().unwrap().parse().unwrap()
-}
-
-/// From now on clicks whose page begins with `/poison` are refused for good.
-async fn poison(database: &Database) {
-    let sql = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-               BEGIN
-                   RAISE EXCEPTION 'a secret of the database' USING ERRCODE = '23514';
-               END $$;
-               CREATE TRIGGER refuse BEFORE INSERT ON clicks FOR EACH ROW
-               WHEN (NEW.page LIKE '/poison%') EXECUTE FUNCTION refuse()";
-    execute(database, sql).await;
-}
-
-/// The trigger of [`poison`] is gone.
-async fn cure(database: &Database) {
-    execute(database, "DROP TRIGGER refuse ON clicks").await;
 }

@@ -1,9 +1,9 @@
 use pagetide::ingest::retry::Retries;
 
 use super::{Runtime, id_of};
-use crate::harness::load::metric;
 use crate::harness::start;
 use crate::harness::steps::execute;
+use crate::harness::steps::metric;
 
 /// From now on commits fail in a way that passes, until `tries` of them have failed each time.
 fn failing(tries: u32, code: &str) -> String {
@@ -38,8 +38,8 @@ async fn what_passes_is_tried_again_and_committed() {
             assert_eq!(receipt["on_time"], 1);
         }
         assert_eq!(database.number("SELECT count(*) FROM clicks").await, 4);
-        assert_eq!(metric(&api, "pagetide_retries_total").await, 8.0, "{code}");
-        assert_eq!(metric(&api, "pagetide_dead_letters_total").await, 0.0);
+        assert_eq!(metric(&api, "pagetide_retries_total").await, 8, "{code}");
+        assert_eq!(metric(&api, "pagetide_dead_letters_total").await, 0);
         let letters = "SELECT count(*) FROM dead_letters";
         assert_eq!(database.number(letters).await, 0, "{code}");
     }
@@ -59,7 +59,7 @@ async fn what_does_not_pass_in_time_is_told_to_come_back_and_is_no_dead_letter()
         .await;
     assert!(answer.headers.contains_key("retry-after"));
     assert_eq!(answer.problem(503), "unavailable");
-    assert_eq!(metric(&api, "pagetide_retries_total").await, 3.0);
+    assert_eq!(metric(&api, "pagetide_retries_total").await, 3);
     let runtime = Runtime::start(
         &database,
         1,
