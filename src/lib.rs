@@ -17,6 +17,7 @@
 pub mod access;
 pub mod app;
 pub mod book;
+pub mod bot;
 pub mod calendar;
 pub mod click;
 pub mod config;
