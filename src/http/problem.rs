@@ -285,7 +285,7 @@ impl From<SubmitError> for Problem {
             SubmitError::Refused(Refusal::Invalid(errors)) => {
                 Self::with_errors(Code::Invalid, errors)
             }
-            SubmitError::Failed => Self::internal(&error),
+            SubmitError::Failed | SubmitError::LostLease => Self::internal(&error),
         }
     }
 }

@@ -161,7 +161,12 @@ fn reject(reason: &'static str, detail: impl Into<String>) -> Rejection {
     }
 }
 
-fn admit_one(
+/// Lets in one click, as it stands in a request or on a line. `index` is its place in there, from
+/// which it has its id if it names none and the circumstances give a key.
+///
+/// # Errors
+/// Why it is not let in.
+pub fn admit_one(
     index: usize,
     text: &[u8],
     circumstances: Circumstances<'_>,
@@ -188,27 +193,54 @@ fn admit_one(
     checked(index, sent, circumstances).map_err(named)
 }
 
+/// A page view that was read elsewhere than in a body of ours, such as in an access log.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// What was asked for.
+    pub target: &'a str,
+    /// When.
+    pub at: Timestamp,
+    /// Where from; left out if no click could have it.
+    pub referrer: Option<&'a str>,
+}
+
+/// Lets in a page view as a click, under the same conditions as other clicks.
+///
+/// # Errors
+/// Why it is not let in.
+pub fn admit_view(
+    index: usize,
+    view: View<'_>,
+    circumstances: Circumstances<'_>,
+) -> Result<Click, Rejection> {
+    let Circumstances {
+        book, received_at, ..
+    } = circumstances;
+    let referrer = view.referrer.filter(|referrer| {
+        let most = MAX_REFERRER_BYTES;
+        text_within("referrer", "referrer_too_long", referrer, most).is_ok()
+    });
+    Ok(Click {
+        id: id_of(None, index, circumstances)?,
+        page: page_of(view.target, book)?,
+        at: countable(view.at, book, received_at)?,
+        received_at,
+        visitor: None,
+        referrer: referrer.map(str::to_owned),
+        source: None,
+        value: None,
+    })
+}
+
 fn checked(
     index: usize,
     sent: SentClick<'_>,
     circumstances: Circumstances<'_>,
 ) -> Result<Click, Rejection> {
     let Circumstances {
-        book,
-        received_at,
-        idempotency_key,
+        book, received_at, ..
     } = circumstances;
-    let id = match (&sent.id, idempotency_key) {
-        (Some(id), _) => {
-            if id.is_empty() {
-                return Err(reject("id_empty", "an id has 1 to 200 bytes"));
-            }
-            text_within("id", "id_too_long", id, ClickId::MAX_BYTES)?;
-            ClickId::chosen(book.book.id, id)
-        }
-        (None, Some(key)) => ClickId::derived(book.book.id, key, index),
-        (None, None) => ClickId::made(),
-    };
+    let id = id_of(sent.id.as_deref(), index, circumstances)?;
     let optional = |name, too_long, text: Option<String>, most| match text {
         Some(text) if !text.is_empty() => {
             text_within(name, too_long, &text, most)?;
@@ -231,6 +263,25 @@ fn checked(
         source: optional("source", "source_too_long", sent.source, MAX_NAME_BYTES)?,
         value: sent.value.map(value_of).transpose()?,
     })
+}
+
+fn id_of(
+    sent: Option<&str>,
+    index: usize,
+    circumstances: Circumstances<'_>,
+) -> Result<ClickId, Rejection> {
+    let book = circumstances.book.book.id;
+    match (sent, circumstances.idempotency_key) {
+        (Some(id), _) => {
+            if id.is_empty() {
+                return Err(reject("id_empty", "an id has 1 to 200 bytes"));
+            }
+            text_within("id", "id_too_long", id, ClickId::MAX_BYTES)?;
+            Ok(ClickId::chosen(book, id))
+        }
+        (None, Some(key)) => Ok(ClickId::derived(book, key, index)),
+        (None, None) => Ok(ClickId::made()),
+    }
 }
 
 fn text_within(
@@ -287,6 +338,11 @@ fn time_of(
             Timestamp::saturating_from_millis(received_at.millis() - age)
         }
     };
+    countable(at, book, received_at)
+}
+
+/// A time that the book can count by.
+fn countable(at: Timestamp, book: &Known, received_at: Timestamp) -> Result<Timestamp, Rejection> {
     if let Some(most) = book.book.settings.max_future_ms {
         let ahead = at.millis() - received_at.millis();
         if ahead > most {

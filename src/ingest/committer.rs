@@ -128,6 +128,8 @@ impl Committer {
                 // Nobody waits for it; the next look finds the book again.
                 tracing::debug!(error = %line, "an idle step was not taken");
                 group.tell(|| SubmitError::Unavailable);
+            } else if kind == Kind::LostLease {
+                group.tell(|| SubmitError::LostLease);
             } else if kind == Kind::Unreachable {
                 // Whatever is left would fare no better.
                 groups.push_front(group);
@@ -174,7 +176,7 @@ impl Committer {
             // Whatever state the connection is in, the next try begins with a new one.
             self.connection = None;
             let again_helps = match retry::kind(&error) {
-                Kind::Permanent => return Err(error),
+                Kind::Permanent | Kind::LostLease => return Err(error),
                 Kind::GaveUp => false,
                 Kind::RowHeld => !other_way,
                 Kind::Unreachable | Kind::Passing => true,

@@ -23,6 +23,9 @@ pub enum Kind {
     GaveUp,
     /// Trying again does not help.
     Permanent,
+    /// A job's step that is not this process's to take, or was taken before: neither again nor in
+    /// parts.
+    LostLease,
 }
 
 /// What kind of failure it is.
@@ -31,6 +34,7 @@ pub fn kind(error: &CommitError) -> Kind {
     match error {
         CommitError::Database(error) => kind_of_database_error(error),
         CommitError::GaveUp => Kind::GaveUp,
+        CommitError::LostLease => Kind::LostLease,
         CommitError::State(_)
         | CommitError::Plan(_)
         | CommitError::Frame(_)
