@@ -1,5 +1,6 @@
 //! `pagetide consume`: what jobs read is counted as their mode says, whatever is killed.
 
+mod beside;
 mod crashes;
 mod fencing;
 mod reading;
