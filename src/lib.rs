@@ -9,10 +9,11 @@
 //!                http::events ◀─ stream::follow ◀─ stream::feed ◀─ stream::hub
 //! ```
 //!
-//! [`time`], [`calendar`], [`page`], [`click`], [`structure`], [`rollup`], [`book`] and [`frame`]
-//! are the words of the field, as types. [`engine`] is pure. [`ingest`] writes, [`stream`] and
-//! [`counts`] read, [`access`] says who may. [`db`] reaches Postgres, or brings one up. [`http`] is
-//! the only place that knows axum, and [`app`] the only one that starts and stops things.
+//! [`time`], [`calendar`], [`page`], [`click`], [`structure`], [`rollup`], [`book`], [`frame`] and
+//! [`checkpoint`] are the words of the field, as types. [`engine`] is pure. [`ingest`] writes,
+//! [`job`] feeds it from a [`source`], [`stream`] and [`counts`] read, [`access`] says who may. [`db`]
+//! reaches Postgres, or brings one up. [`http`] is the only place that knows axum, and [`app`] the only
+//! one that starts and stops things.
 
 pub mod access;
 pub mod app;
