@@ -15,26 +15,19 @@ use crate::time::Timestamp;
 /// How long the database may take to keep a place.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What became of a step.
-pub(super) enum Step {
-    /// It was committed; the job's state after it.
-    Taken(State),
-    /// The job was asked to end before it could be.
-    Stopped,
-}
-
 impl Job {
-    /// Has the clicks committed, however long the database is away. `state` is the job's without
-    /// them, `to` the byte after them.
+    /// Has the clicks committed, however long the database is away, and gives the job's state with
+    /// them; `None` if it was asked to end before. `state` is the job's without them, `to` the byte
+    /// after them.
     pub(super) async fn commit(
         &self,
         mut batch: Batch,
         mut state: State,
         to: u64,
-    ) -> Result<Step, JobError> {
+    ) -> Result<Option<State>, JobError> {
         let nothing = batch.clicks.is_empty() && batch.rejected == 0;
         if nothing && batch.checkpoint.is_none() {
-            return Ok(Step::Taken(state));
+            return Ok(Some(state));
         }
         let book = || self.config.book.clone();
         let mut failures = 0;
@@ -43,7 +36,7 @@ impl Job {
             let error = match self.lanes.submit(self.book(), work).await {
                 Ok(receipt) => {
                     state.add(&totals(&receipt.fates, batch.rejected));
-                    return Ok(Step::Taken(state));
+                    return Ok(Some(state));
                 }
                 Err(error) => error,
             };
@@ -63,7 +56,7 @@ impl Job {
             }
             failures += 1;
             if self.stopped_within(failures).await {
-                return Ok(Step::Stopped);
+                return Ok(None);
             }
         }
     }
@@ -78,20 +71,20 @@ impl Job {
 
     /// A step was refused: either an earlier try of it was committed without our knowing it, and the
     /// row says how it went, or the job is another process's.
-    async fn is_taken(&self, to: u64) -> Result<Step, JobError> {
+    async fn is_taken(&self, to: u64) -> Result<Option<State>, JobError> {
         let mut failures = 0;
         loop {
             let job = (self.book(), self.config.name.as_str());
             match checkpoint::read(&self.pool, job).await {
                 Ok(Some(row)) if row.epoch == self.stored.epoch && row.offset == to => {
-                    return Ok(Step::Taken(row.state));
+                    return Ok(Some(row.state));
                 }
                 Ok(_) => return Err(JobError::Lost(self.config.name.clone())),
                 Err(error) => tell(&error),
             }
             failures += 1;
             if self.stopped_within(failures).await {
-                return Ok(Step::Stopped);
+                return Ok(None);
             }
         }
     }

@@ -24,7 +24,6 @@ use uuid::Uuid;
 
 pub use self::reading::Format;
 
-use self::commit::Step;
 use self::lease::Lease;
 use self::progress::Progress;
 use self::reading::Reading;
@@ -220,6 +219,14 @@ fn id_key(config: &JobConfig) -> Option<String> {
     }
 }
 
+/// What became of lines.
+enum Step {
+    /// They were taken.
+    Taken,
+    /// The job was asked to end before they could be.
+    Stopped,
+}
+
 /// A running job.
 struct Job {
     config: JobConfig,
@@ -259,15 +266,9 @@ impl Job {
             let Some(records) = self.next(lines, left.min(MAX_LINES)).await? else {
                 return Ok(());
             };
-            match self.take(&records).await? {
-                Step::Stopped => return Ok(()),
-                Step::Taken(state) => self.stored.state = state,
+            if let Step::Stopped = self.take_in_parts(&records).await? {
+                return Ok(());
             }
-            if let Some(last) = records.last() {
-                self.stored.offset = last.offset_after;
-            }
-            self.progress.taken(records.len(), self.stored.offset);
-            self.since_kept += records.len();
             if self.since_kept >= self.config.checkpoint_every {
                 self.keep_place().await?;
             }
@@ -294,6 +295,23 @@ impl Job {
         }
     }
 
+    /// Takes the records; where they cannot be committed, in halves, until the one that stands in
+    /// the way is alone and all before it are taken.
+    async fn take_in_parts(&mut self, records: &[Record]) -> Result<Step, JobError> {
+        let mut parts = vec![records];
+        while let Some(part) = parts.pop() {
+            match self.take(part).await {
+                Err(JobError::Failed { .. }) if part.len() > 1 => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+                Ok(Step::Taken) => {}
+                otherwise => return otherwise,
+            }
+        }
+        Ok(Step::Taken)
+    }
+
     /// Counts what the records hold.
     async fn take(&mut self, records: &[Record]) -> Result<Step, JobError> {
         if let Ok(Some(known)) = self.directory.find(&self.config.book).await {
@@ -302,15 +320,26 @@ impl Job {
                 self.known = known;
             }
         }
-        let (batch, state) = self.admit(records);
+        let (batch, state, rejections) = self.admit(records);
         let to = records
             .last()
             .map_or(self.stored.offset, |r| r.offset_after);
-        self.commit(batch, state, to).await
+        let Some(state) = self.commit(batch, state, to).await? else {
+            return Ok(Step::Stopped);
+        };
+        self.stored.state = state;
+        self.stored.offset = to;
+        self.since_kept += records.len();
+        self.progress.taken(records.len(), to);
+        for (offset, reason) in rejections {
+            self.progress.rejected(offset, &reason);
+        }
+        Ok(Step::Taken)
     }
 
-    /// The clicks of the records, and the job's state without them.
-    fn admit(&mut self, records: &[Record]) -> (Batch, State) {
+    /// The clicks of the records, the job's state without them, and what is refused: where it begins,
+    /// and why.
+    fn admit(&self, records: &[Record]) -> (Batch, State, Vec<(u64, String)>) {
         let known = Arc::clone(&self.known);
         let circumstances = Circumstances {
             book: &known,
@@ -319,6 +348,7 @@ impl Job {
         };
         let mut batch = Batch::default();
         let mut state = self.stored.state;
+        let mut rejections = Vec::new();
         for record in records {
             match reading::read(record, self.config.format, &self.rules, circumstances) {
                 Reading::Blank => {}
@@ -335,7 +365,7 @@ impl Job {
                 }
                 Reading::Rejected(reason) => {
                     batch.rejected += 1;
-                    self.progress.rejected(record.line_offset, &reason);
+                    rejections.push((record.line_offset, reason));
                 }
             }
         }
@@ -348,6 +378,6 @@ impl Job {
                 state,
             });
         }
-        (batch, state)
+        (batch, state, rejections)
     }
 }

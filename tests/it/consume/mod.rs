@@ -4,6 +4,7 @@ mod beside;
 mod crashes;
 mod fencing;
 mod reading;
+mod steps;
 mod telling;
 
 use std::fs::{self, OpenOptions};
