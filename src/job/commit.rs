@@ -111,7 +111,7 @@ impl Job {
             }
             failures += 1;
             if self.stopped_within(failures).await {
-                return Err(JobError::NotKept(offset));
+                return Err(JobError::NotKept);
             }
         }
     }

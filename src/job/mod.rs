@@ -110,8 +110,8 @@ pub enum JobError {
         to: u64,
     },
     /// The place could not be kept.
-    #[error("the database is away: lines behind byte {0} will be read again")]
-    NotKept(u64),
+    #[error("the database is away, so the place could not be kept: some lines will be read again")]
+    NotKept,
     /// What the database says.
     #[error("the job's row cannot be written")]
     Database(#[from] sqlx::Error),
@@ -193,7 +193,6 @@ async fn attended(
     hurry: &CancellationToken,
 ) -> Result<(), JobError> {
     let stop = job.stop.clone();
-    let offset = job.stored.offset;
     let mut running = std::pin::pin!(job.run(lines));
     let too_late = async {
         stop.cancelled().await;
@@ -205,7 +204,7 @@ async fn attended(
         () = too_late => hurry.cancel(),
     }
     let last = tokio::time::timeout(GRACE, running).await;
-    last.unwrap_or(Err(JobError::NotKept(offset)))
+    last.unwrap_or(Err(JobError::NotKept))
 }
 
 /// What ids are made of in the modes in which a line that is read again must be the same click. No

@@ -95,3 +95,24 @@ fn rules_are_asked_in_their_order_and_can_be_widened() {
     rules.bots = true;
     assert_eq!(rules.leave_out(&entry), None);
 }
+
+proptest::proptest! {
+    #[test]
+    fn whatever_the_line_holds_it_is_read_or_refused(
+        head in "[ -~]{0,20}",
+        pieces in proptest::collection::vec(
+            proptest::sample::select(vec![
+                "[01/Mar/2026:12:00:00 +0000]", " ", "\"", "GET /a", " 200 ", "\\", "\\x", "[", "é", "-",
+            ]),
+            0..30,
+        ),
+        tail in proptest::collection::vec(proptest::num::u8::ANY, 0..20),
+    ) {
+        let line = [head.as_bytes(), pieces.concat().as_bytes(), &tail].concat();
+        for format in [LogFormat::Combined, LogFormat::Common, LogFormat::Caddy] {
+            if let Ok(entry) = parse(format, &line) {
+                let _ = Rules::default().leave_out(&entry);
+            }
+        }
+    }
+}

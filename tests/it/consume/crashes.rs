@@ -102,7 +102,7 @@ async fn consume_counts_each_line_once_whatever_is_killed() {
         if round % 2 == 1 {
             cut_connections(&database).await;
         }
-        let pause = rand::rng().random_range(0..40);
+        let pause = rand::rng().random_range(0..250);
         tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
         job.kill().await;
         stops.insert(super::logged(&database).await);
@@ -157,4 +157,40 @@ async fn consume_ends_with_a_checkpoint_when_it_is_asked_to() {
     assert_eq!(state["on_time"], json!(3));
     run(&database, &arguments[..2], source.path()).await.well();
     assert_eq!(counted(&api, "b").await, 3);
+}
+
+#[tokio::test]
+async fn consume_ends_when_it_is_asked_to_while_postgres_is_away() {
+    let cluster = Cluster::start();
+    let database = Database::create_on(cluster.socket_url()).await;
+    let server = Server::start(&database).await;
+    server.api().plain_book("b", 10_000, 0).await;
+    server.terminate().await;
+    let source = Source::of(2);
+    let counts = async |clicks| {
+        let there = async || (super::logged(&database).await == clicks).then_some(());
+        until("the lines are counted", there).await;
+    };
+    let exact = Job::start(&database, &["--follow"], source.path());
+    counts(2).await;
+    cluster.stop("immediate");
+    source.append(LINE);
+    until("it tries again and again", async || {
+        exact.said().contains("gave up").then_some(())
+    })
+    .await;
+    // Its place was kept with the last lines that were counted.
+    exact.terminate().await.well();
+    cluster.resume();
+    run(&database, &[], source.path()).await.well();
+    counts(3).await;
+
+    let arguments = ["--commit", "checkpoint-add", "--job", "add", "--follow"];
+    let adding = Job::start(&database, &arguments, source.path());
+    counts(6).await;
+    cluster.stop("immediate");
+    let ended = adding.terminate().await;
+    ended.badly("so the place could not be kept");
+    cluster.resume();
+    drop(database);
 }
