@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::checkpoint::CommitMode;
+use crate::job::Format;
 use crate::telemetry::LogFormat;
 
 /// Live, trustworthy reading counts for online books.
@@ -28,6 +30,8 @@ pub enum Command {
     Serve(ServeConfig),
     /// Bring the schema of a database up to date, and end.
     Migrate(DatabaseConfig),
+    /// Read clicks from a file or a pipe, and keep the place: a killed job goes on where it was.
+    Consume(ConsumeConfig),
     /// Write the description of the interface to standard output.
     Openapi,
 }
@@ -50,6 +54,42 @@ pub struct DatabaseConfig {
     /// How log lines look.
     #[arg(long, env = "PAGETIDE_LOG_FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormat,
+}
+
+/// What to read, and for which book.
+#[derive(Clone, Debug, Args)]
+pub struct ConsumeConfig {
+    /// Which database: with the embedded one, that of the server which runs, or its own.
+    #[command(flatten)]
+    pub database: DatabaseConfig,
+    /// Id or slug of the book that the clicks are for; it must be there.
+    #[arg(long)]
+    pub book: String,
+    /// Name of the job, under which its place in the source is kept. One process at a time may run
+    /// it; another file needs another name.
+    #[arg(long)]
+    pub job: String,
+    /// How the source is written. Of an access log, page views are counted: GET, status 2xx or 304,
+    /// no static assets, no bots.
+    #[arg(long, value_enum, default_value = "ndjson")]
+    pub format: Format,
+    /// Wait for what is appended to the file; the job ends on SIGTERM or SIGINT.
+    #[arg(long)]
+    pub follow: bool,
+    /// What is kept, and so what a crash may do.
+    #[arg(
+        long,
+        value_enum,
+        default_value = "transactional",
+        help_heading = "Advanced"
+    )]
+    pub commit: CommitMode,
+    /// After how many lines the place is kept, where that is not done with each commit.
+    #[arg(long, value_name = "LINES", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Advanced")]
+    pub checkpoint_every: u32,
+    /// The source, one click a line; `-` is standard input, of which what was taken before is read
+    /// over.
+    pub file: PathBuf,
 }
 
 /// How to serve.

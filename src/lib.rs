@@ -9,17 +9,18 @@
 //!                http::events ◀─ stream::follow ◀─ stream::feed ◀─ stream::hub
 //! ```
 //!
-//! [`time`], [`calendar`], [`page`], [`click`], [`structure`], [`rollup`], [`book`] and [`frame`]
-//! are the words of the field, as types. [`engine`] is pure. [`ingest`] writes, [`stream`] and
-//! [`counts`] read, [`access`] says who may. [`spool`] keeps what waits. [`db`] reaches Postgres, or
-//! brings one up. [`http`] is the only place that knows axum, and [`app`] the only one that starts
-//! and stops things.
+//! [`time`], [`calendar`], [`page`], [`click`], [`structure`], [`rollup`], [`book`], [`frame`] and
+//! [`checkpoint`] are the words of the field, as types. [`engine`] is pure. [`ingest`] writes,
+//! [`job`] feeds it from a [`source`], [`stream`] and [`counts`] read, [`access`] says who may.
+//! [`spool`] keeps what waits. [`db`] reaches Postgres, or brings one up. [`http`] is the only place
+//! that knows axum, and [`app`] the only one that starts and stops things.
 
 pub mod access;
 pub mod app;
 pub mod book;
 pub mod bot;
 pub mod calendar;
+pub mod checkpoint;
 pub mod click;
 pub mod config;
 pub mod counts;
@@ -28,9 +29,11 @@ pub mod engine;
 pub mod frame;
 pub mod http;
 pub mod ingest;
+pub mod job;
 mod memo;
 pub mod page;
 pub mod rollup;
+pub mod source;
 pub mod spool;
 pub mod stream;
 pub mod structure;

@@ -13,6 +13,7 @@ async fn main() -> ExitCode {
     let done: Result<(), Box<dyn std::error::Error + Send + Sync>> = match command {
         Command::Serve(config) => app::serve(config).await.map_err(Into::into),
         Command::Migrate(config) => app::migrate(&config).await.map_err(Into::into),
+        Command::Consume(config) => Box::pin(app::consume(config)).await.map_err(Into::into),
         Command::Openapi => print_openapi(),
     };
     match done {

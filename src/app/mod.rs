@@ -3,6 +3,7 @@
 //! Logs, signals, the address, the database, the schema, the admin token, the [`service`]; at the
 //! end the service, then the database.
 
+mod consume;
 mod first_start;
 mod service;
 
@@ -20,8 +21,11 @@ use crate::access::token;
 use crate::config::{DatabaseConfig, ServeConfig, SpoolKind};
 use crate::db::embedded::{Embedded, EmbeddedError};
 use crate::db::{self, DatabaseError};
+use crate::job::JobError;
 use crate::spool::disk::{DiskStore, OpenError};
 use crate::telemetry;
+
+pub use consume::consume;
 use service::Service;
 
 /// Connections for everything but the write path and long readings.
@@ -68,6 +72,9 @@ pub enum AppError {
     /// Metrics cannot be collected.
     #[error("metrics cannot be collected")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    /// The job ended before its source.
+    #[error(transparent)]
+    Job(#[from] JobError),
     /// A mistake in this program; the log says more.
     #[error("a task that must run has ended")]
     TaskEnded,
@@ -121,7 +128,6 @@ pub async fn migrate(config: &DatabaseConfig) -> Result<(), AppError> {
 pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
     telemetry::start_logging(&config.database.log, config.database.log_format);
     let metrics = telemetry::start_metrics()?;
-    let catch = |kind| signal(kind).map_err(AppError::Signals);
     let mut signals = (
         catch(SignalKind::terminate())?,
         catch(SignalKind::interrupt())?,
@@ -192,6 +198,10 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, AppError> {
     TcpListener::bind(address)
         .await
         .map_err(|error| AppError::Listen(address, error))
+}
+
+fn catch(kind: SignalKind) -> Result<Signal, AppError> {
+    signal(kind).map_err(AppError::Signals)
 }
 
 async fn asked_to_end((terminate, interrupt): &mut (Signal, Signal)) {

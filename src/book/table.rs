@@ -275,6 +275,9 @@ pub async fn purge(pool: &PgPool) -> Result<(), sqlx::Error> {
         sqlx::query!("DELETE FROM chapters WHERE book_id = $1", id)
             .execute(pool)
             .await?;
+        sqlx::query!("DELETE FROM jobs WHERE book_id = $1", id)
+            .execute(pool)
+            .await?;
         // Last: as long as the row stands, an interrupted purge is found again.
         sqlx::query!("DELETE FROM books WHERE id = $1 AND deleted", id)
             .execute(pool)

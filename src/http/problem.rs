@@ -11,7 +11,7 @@ use crate::book::FieldError;
 use crate::book::directory::LookupError;
 use crate::book::table::InsertError;
 use crate::counts::CountsError;
-use crate::ingest::admission::BodyError;
+use crate::ingest::body::BodyError;
 use crate::ingest::commit::Refusal;
 use crate::ingest::lane::SubmitError;
 use crate::ingest::retry::{self, Kind};
@@ -288,7 +288,7 @@ impl From<SubmitError> for Problem {
             SubmitError::Refused(Refusal::Invalid(errors)) => {
                 Self::with_errors(Code::Invalid, errors)
             }
-            SubmitError::Failed => Self::internal(&error),
+            SubmitError::Failed | SubmitError::LostLease => Self::internal(&error),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::body::{BodyError, Form, elements};
 use super::commit::Batch;
 use crate::book::directory::Known;
 use crate::click::{Click, ClickId, Micros};
@@ -14,35 +15,12 @@ use crate::engine::window;
 use crate::page::{self, MAX_PAGE_BYTES};
 use crate::time::{TimeError, Timestamp};
 
-/// Most clicks of one request.
-pub const MAX_CLICKS: usize = 10_000;
-
 /// Oldest age, in milliseconds, that a click may give instead of a time: 7 days.
 const MAX_AGE_MS: i64 = 7 * 24 * 3_600_000;
 
 const MAX_NAME_BYTES: usize = 200;
 const MAX_DETAIL_CHARS: usize = 300;
 const MAX_REFERRER_BYTES: usize = 2048;
-
-/// How clicks stand in a body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
-    /// One click, or an array of them.
-    Json,
-    /// One a line.
-    Ndjson,
-}
-
-/// A body that holds no clicks at all.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum BodyError {
-    /// It is no JSON.
-    #[error("the body is no JSON: {0}")]
-    NotJson(String),
-    /// It holds more than [`MAX_CLICKS`].
-    #[error("a request holds at most {MAX_CLICKS} clicks")]
-    TooMany,
-}
 
 /// A click that was not let in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -149,30 +127,6 @@ pub fn admit(
     Ok(admitted)
 }
 
-/// The JSON texts of the single clicks. A line that is no JSON is rejected by itself.
-fn elements(form: Form, body: &[u8]) -> Result<Vec<&[u8]>, BodyError> {
-    let not_json = |error: serde_json::Error| BodyError::NotJson(error.to_string());
-    let elements: Vec<&[u8]> = match form {
-        Form::Ndjson => {
-            let lines = body.split(|byte| *byte == b'\n');
-            let lines = lines.map(<[u8]>::trim_ascii);
-            lines.filter(|line| !line.is_empty()).collect()
-        }
-        Form::Json if body.trim_ascii_start().starts_with(b"[") => {
-            let list: Vec<&RawValue> = serde_json::from_slice(body).map_err(not_json)?;
-            list.into_iter().map(|one| one.get().as_bytes()).collect()
-        }
-        Form::Json => {
-            let one: &RawValue = serde_json::from_slice(body).map_err(not_json)?;
-            vec![one.get().as_bytes()]
-        }
-    };
-    if elements.len() > MAX_CLICKS {
-        return Err(BodyError::TooMany);
-    }
-    Ok(elements)
-}
-
 fn reject(reason: &'static str, detail: impl Into<String>) -> Rejection {
     // It may quote what was sent.
     let detail: String = detail.into();
@@ -184,7 +138,12 @@ fn reject(reason: &'static str, detail: impl Into<String>) -> Rejection {
     }
 }
 
-fn admit_one(
+/// Lets in one click, as it stands in a request or on a line. `index` is its place in there, from
+/// which it has its id if it names none and the circumstances give a key.
+///
+/// # Errors
+/// Why it is not let in.
+pub fn admit_one(
     index: usize,
     text: &[u8],
     circumstances: Circumstances<'_>,
@@ -211,6 +170,45 @@ fn admit_one(
     checked(index, sent, circumstances).map_err(named)
 }
 
+/// A page view that was read elsewhere than in a body of ours, such as in an access log.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// What was asked for.
+    pub target: &'a str,
+    /// When.
+    pub at: Timestamp,
+    /// Where from; left out if no click could have it.
+    pub referrer: Option<&'a str>,
+}
+
+/// Lets in a page view as a click, under the same conditions as other clicks.
+///
+/// # Errors
+/// Why it is not let in.
+pub fn admit_view(
+    index: usize,
+    view: View<'_>,
+    circumstances: Circumstances<'_>,
+) -> Result<Click, Rejection> {
+    let Circumstances {
+        book, received_at, ..
+    } = circumstances;
+    let referrer = view.referrer.filter(|referrer| {
+        let most = MAX_REFERRER_BYTES;
+        text_within("referrer", "referrer_too_long", referrer, most).is_ok()
+    });
+    Ok(Click {
+        id: id_of(None, index, circumstances)?,
+        page: page_of(view.target, book)?,
+        at: countable(view.at, book, received_at)?,
+        received_at,
+        visitor: None,
+        referrer: referrer.map(str::to_owned),
+        source: None,
+        value: None,
+    })
+}
+
 fn checked(
     index: usize,
     sent: SentClick<'_>,
@@ -219,25 +217,14 @@ fn checked(
     let Circumstances {
         book,
         received_at,
-        idempotency_key,
         by_key,
-        leave_out: _,
+        ..
     } = circumstances;
     if by_key && sent.at.is_some() {
         let detail = "with `key`, a click gives `age_ms`, not `at`";
         return Err(reject("at_not_allowed", detail));
     }
-    let id = match (&sent.id, idempotency_key) {
-        (Some(id), _) => {
-            if id.is_empty() {
-                return Err(reject("id_empty", "an id has 1 to 200 bytes"));
-            }
-            text_within("id", "id_too_long", id, ClickId::MAX_BYTES)?;
-            ClickId::chosen(book.book.id, id)
-        }
-        (None, Some(key)) => ClickId::derived(book.book.id, key, index),
-        (None, None) => ClickId::made(),
-    };
+    let id = id_of(sent.id.as_deref(), index, circumstances)?;
     let optional = |name, too_long, text: Option<String>, most| match text {
         Some(text) if !text.is_empty() => {
             text_within(name, too_long, &text, most)?;
@@ -260,6 +247,25 @@ fn checked(
         source: optional("source", "source_too_long", sent.source, MAX_NAME_BYTES)?,
         value: sent.value.map(value_of).transpose()?,
     })
+}
+
+fn id_of(
+    sent: Option<&str>,
+    index: usize,
+    circumstances: Circumstances<'_>,
+) -> Result<ClickId, Rejection> {
+    let book = circumstances.book.book.id;
+    match (sent, circumstances.idempotency_key) {
+        (Some(id), _) => {
+            if id.is_empty() {
+                return Err(reject("id_empty", "an id has 1 to 200 bytes"));
+            }
+            text_within("id", "id_too_long", id, ClickId::MAX_BYTES)?;
+            Ok(ClickId::chosen(book, id))
+        }
+        (None, Some(key)) => Ok(ClickId::derived(book, key, index)),
+        (None, None) => Ok(ClickId::made()),
+    }
 }
 
 fn text_within(
@@ -316,6 +322,11 @@ fn time_of(
             Timestamp::saturating_from_millis(received_at.millis() - age)
         }
     };
+    countable(at, book, received_at)
+}
+
+/// A time that the book can count by.
+fn countable(at: Timestamp, book: &Known, received_at: Timestamp) -> Result<Timestamp, Rejection> {
     if let Some(most) = book.book.settings.max_future_ms {
         let ahead = at.millis() - received_at.millis();
         if ahead > most {

@@ -55,6 +55,15 @@ impl Committer {
             }
         };
         let mut settled = Settled::default();
+        if batch.checkpoint.is_some() {
+            // Half of it would leave the job's place behind: the job cuts its steps itself.
+            if batch.clicks.len() != 1 {
+                return Err(SubmitError::Failed);
+            }
+            let letter = self.dead_letter(request, batch, &error).await;
+            settled.take(letter.map_err(|error| give_up(&error))?)?;
+            return settled.receipt();
+        }
         let left_out = Batch {
             clicks: Vec::new(),
             ..batch.clone()
@@ -78,8 +87,9 @@ impl Committer {
                     return Err(give_up(&error));
                 }
                 Err(error) if range.len() == 1 => {
-                    let letter = self.dead_letter(request, &batch.clicks[range.start], &error);
-                    settled.take(letter.await.map_err(|error| give_up(&error))?)?;
+                    let part = part_of(batch, range);
+                    let letter = self.dead_letter(request, &part, &error).await;
+                    settled.take(letter.map_err(|error| give_up(&error))?)?;
                 }
                 Err(_) if range.is_empty() => return Err(SubmitError::Failed),
                 Err(_) => {
@@ -98,15 +108,16 @@ impl Committer {
     async fn dead_letter(
         &mut self,
         request: &Queued,
-        click: &crate::click::Click,
+        part: &Batch,
         error: &CommitError,
     ) -> Result<Committed, CommitError> {
         let reason = retry::reason(error);
+        let click = part.clicks.first().map(|click| click.id.uuid);
         tracing::error!(
-            error = %telemetry::chain(error), book = %request.book, click = %click.id.uuid,
+            error = %telemetry::chain(error), book = %request.book, ?click,
             "a click cannot be committed; it is kept as a dead letter"
         );
-        let attempt = Attempt::DeadLetter(request.book, click, &reason);
+        let attempt = Attempt::DeadLetter(request.book, part, &reason);
         self.attempt_alone(attempt).await
     }
 }
@@ -126,6 +137,7 @@ fn give_up(error: &CommitError) -> SubmitError {
     tracing::error!(error = %telemetry::chain(error), "gave up; the request is told to come back");
     match retry::kind(error) {
         Kind::Permanent => SubmitError::Failed,
+        Kind::LostLease => SubmitError::LostLease,
         _ => SubmitError::Unavailable,
     }
 }

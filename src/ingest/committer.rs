@@ -25,7 +25,6 @@ use super::pulse::Pulse;
 use super::retry::{self, Kind, Retries};
 use super::{dead_letters, debounce, idle};
 use crate::book::chapters::Structures;
-use crate::click::Click;
 use crate::stream::hub::Hub;
 use crate::telemetry;
 use crate::time::Timestamp;
@@ -56,8 +55,8 @@ pub(super) enum Attempt<'a> {
     Requests(&'a [Queued]),
     /// Some of the clicks of one.
     Part(Uuid, &'a Batch),
-    /// A click that cannot be committed, and why.
-    DeadLetter(Uuid, &'a Click, &'a str),
+    /// The click of a batch, which cannot be committed, and why.
+    DeadLetter(Uuid, &'a Batch, &'a str),
 }
 
 /// Requests that are tried together.
@@ -153,6 +152,8 @@ impl Committer {
                 // Nobody waits for it; the next look finds the book again.
                 tracing::debug!(error = %line, "an idle step was not taken");
                 group.tell(|| SubmitError::Unavailable);
+            } else if kind == Kind::LostLease {
+                group.tell(|| SubmitError::LostLease);
             } else if kind == Kind::Unreachable {
                 // Whatever is left would fare no better.
                 groups.push_front(group);
@@ -211,7 +212,7 @@ impl Committer {
             // Whatever state the connection is in, the next try begins with a new one.
             self.connection = None;
             let again_helps = match retry::kind(&error) {
-                Kind::Permanent => return Err(error),
+                Kind::Permanent | Kind::LostLease => return Err(error),
                 Kind::GaveUp => false,
                 Kind::RowHeld => !other_way,
                 Kind::Unreachable | Kind::Passing => true,
@@ -273,8 +274,8 @@ async fn transaction(
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     let batches: Vec<(Uuid, &Batch)> = match attempt {
-        Attempt::DeadLetter(book, click, reason) => {
-            return dead_letters::keep(connection, now, book, click, reason).await;
+        Attempt::DeadLetter(book, batch, reason) => {
+            return dead_letters::keep(connection, now, book, batch, reason).await;
         }
         Attempt::Part(book, batch) => vec![(book, batch)],
         Attempt::Requests([Queued { book, work, .. }]) => match work {

@@ -7,8 +7,9 @@ use sqlx::types::Json;
 use sqlx::{Connection, PgConnection, PgExecutor};
 use uuid::Uuid;
 
-use super::commit::{CommitError, Committed, Fate, Refusal, Tally};
-use crate::book::hot;
+use super::commit::{Batch, CommitError, Committed, Fate, Refusal, Tally};
+use crate::book::{Totals, hot};
+use crate::checkpoint;
 use crate::click::Click;
 use crate::time::Timestamp;
 
@@ -43,8 +44,9 @@ impl From<Row> for DeadLetter {
     }
 }
 
-/// Keeps a click aside and counts it as rejected, in a transaction of its own. One that is kept
-/// already stays as it is.
+/// Keeps the only click of `batch` aside and counts it as rejected, with what admission left out
+/// and the step of the job that it comes from, in a transaction of its own. One that is kept already
+/// stays as it is.
 ///
 /// # Errors
 /// Everything was rolled back.
@@ -52,9 +54,12 @@ pub async fn keep(
     conn: &mut PgConnection,
     now: Timestamp,
     book: Uuid,
-    click: &Click,
+    batch: &Batch,
     reason: &str,
 ) -> Result<Committed, CommitError> {
+    let [click] = &*batch.clicks else {
+        return Err(CommitError::NotAlone);
+    };
     let mut tx = conn.begin().await?;
     let Some(mut locked) = hot::lock(&mut tx, &[book], 1).await?.pop() else {
         tx.rollback().await?;
@@ -73,11 +78,20 @@ pub async fn keep(
     )
     .execute(&mut *tx)
     .await?;
-    let totals = crate::book::Totals {
-        received: 1,
-        rejected: 1,
-        ..Default::default()
+    let to_i64 = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    let totals = Totals {
+        received: to_i64(1 + batch.rejected + batch.filtered),
+        rejected: to_i64(1 + batch.rejected),
+        filtered: to_i64(batch.filtered),
+        ..Totals::default()
     };
+    if let Some(step) = &batch.checkpoint {
+        let mut state = step.state;
+        state.add(&totals);
+        if !checkpoint::step(&mut tx, book, step, state, now).await? {
+            return Err(CommitError::LostLease);
+        }
+    }
     locked.totals.add(&totals);
     locked.revision += 1;
     hot::advance(&mut tx, &[&locked]).await?;

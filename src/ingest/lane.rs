@@ -65,7 +65,8 @@ impl Work {
     /// Whether it has a transaction of its own.
     fn stands_alone(&self) -> bool {
         match self {
-            Self::Clicks(_) => false,
+            // A job's step tells how its clicks fared.
+            Self::Clicks(batch) => batch.checkpoint.is_some(),
             Self::Command(_) | Self::Idle { .. } => true,
         }
     }
@@ -103,6 +104,10 @@ pub enum SubmitError {
     /// The transaction went well, but not for this request.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The job's step was not taken: another process has the job, or has an earlier try of this
+    /// one been committed.
+    #[error("the job's lease is lost")]
+    LostLease,
     /// The request cannot be committed, however often it is tried.
     #[error("the request cannot be committed")]
     Failed,

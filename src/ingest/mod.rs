@@ -9,6 +9,7 @@
 
 pub mod admission;
 mod apart;
+pub mod body;
 pub mod command;
 pub mod commit;
 mod committer;

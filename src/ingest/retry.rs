@@ -54,6 +54,9 @@ pub enum Kind {
     GaveUp,
     /// Trying again does not help.
     Permanent,
+    /// A job's step that is not this process's to take, or was taken before: neither again nor in
+    /// parts.
+    LostLease,
 }
 
 /// What kind of failure it is.
@@ -62,9 +65,11 @@ pub fn kind(error: &CommitError) -> Kind {
     match error {
         CommitError::Database(error) => kind_of_database_error(error),
         CommitError::GaveUp => Kind::GaveUp,
+        CommitError::LostLease => Kind::LostLease,
         CommitError::State(_)
         | CommitError::Plan(_)
         | CommitError::Frame(_)
+        | CommitError::NotAlone
         | CommitError::Panicked => Kind::Permanent,
     }
 }

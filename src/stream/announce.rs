@@ -65,15 +65,27 @@ fn payload(sender: Uuid, books: &HashSet<Uuid>) -> String {
     format!("{sender}:{}", ids.join(","))
 }
 
-/// Announces what this process commits, until `stop`.
+/// How long the last announcement may take.
+const LAST: Duration = Duration::from_millis(500);
+
+/// Announces what this process commits, until `stop`; then what is left, so that a process which
+/// ends right after its last commit is heard of.
 pub async fn announce(hub: Arc<Hub>, database: PgConnectOptions, stop: CancellationToken) {
     let mut connection: Option<PgConnection> = None;
     loop {
         tokio::select! {
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => {}
             () = hub.outbox.filled.notified() => {}
         }
         let books = hub.outbox.take();
+        if stop.is_cancelled() {
+            if !books.is_empty() {
+                let payload = payload(hub.process, &books);
+                let last = notify(&mut connection, &database, &payload);
+                let _ = tokio::time::timeout(LAST, last).await;
+            }
+            return;
+        }
         let pause = match notify(&mut connection, &database, &payload(hub.process, &books)).await {
             Ok(()) => SPACING,
             Err(error) => {
@@ -83,7 +95,7 @@ pub async fn announce(hub: Arc<Hub>, database: PgConnectOptions, stop: Cancellat
             }
         };
         tokio::select! {
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => {}
             () = tokio::time::sleep(pause) => {}
         }
     }

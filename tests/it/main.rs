@@ -22,6 +22,7 @@ mod chapters;
 mod clicks;
 mod commit_order;
 mod concurrency;
+mod consume;
 mod counts;
 mod counts_queries;
 mod counts_sessions;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::harness::{self, Api};
 
-const LOG: &str = concat!(
+pub(crate) const LOG: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/tests/data/apache_combined.log"
 );
@@ -45,6 +45,12 @@ fn independent_count() -> BTreeMap<(i64, String), i64> {
     counts.collect()
 }
 
+/// Page views of the log, one a line: hour, canonical page, user agent; bots are among them.
+pub(crate) fn independent_views() -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/independent_count.py");
+    run(Command::new("python3").args([script, LOG, "views"]))
+}
+
 fn millis(time: &Value) -> i64 {
     pagetide::time::Timestamp::parse_rfc3339(time.as_str().unwrap())
         .unwrap()
@@ -52,7 +58,7 @@ fn millis(time: &Value) -> i64 {
 }
 
 /// What the book shows by hour and page.
-async fn shown(api: &Api, book: &str) -> BTreeMap<(i64, String), i64> {
+pub(crate) async fn shown(api: &Api, book: &str) -> BTreeMap<(i64, String), i64> {
     let counts = api.counts(book, "pages").await;
     let shown = counts.iter().map(|count| {
         let page = count["group"].as_str().unwrap().to_owned();

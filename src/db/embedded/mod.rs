@@ -146,6 +146,18 @@ impl Embedded {
         Ok(embedded)
     }
 
+    /// How to connect to the server that another process of ours runs in `data_dir`, if one does.
+    ///
+    /// # Errors
+    ///
+    /// [`EmbeddedError`], if the folder cannot be looked into.
+    pub fn running(data_dir: &Path) -> Result<Option<PgConnectOptions>, EmbeddedError> {
+        let data_dir = folder::prepare(data_dir)?;
+        let owner = Owner::choose(&cluster::folder(&data_dir))?;
+        let socket_folder = socket::existing(&data_dir, &owner);
+        Ok(socket_folder.map(|folder| connect_options(&folder)))
+    }
+
     /// How to connect: over the Unix socket, as superuser `pagetide`, to
     /// database `pagetide`. The server allows 100 connections, three of them
     /// kept for superusers such as this one.

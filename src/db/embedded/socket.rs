@@ -45,6 +45,18 @@ pub(super) async fn prepare(data_dir: &Path, owner: &Owner) -> Result<PathBuf, E
     Ok(folder)
 }
 
+/// The socket folder of a data folder whose server runs, if it can be trusted.
+pub(super) fn existing(data_dir: &Path, owner: &Owner) -> Option<PathBuf> {
+    let name = format!("pagetide-{}", fingerprint(data_dir));
+    let (first, fallback) = places(owner);
+    let folders = [first.join(&name), fallback.join(&name)];
+    folders.into_iter().find(|folder| {
+        let theirs = fs::symlink_metadata(folder);
+        theirs.is_ok_and(|found| found.is_dir() && found.uid() == owner.uid())
+            && socket(folder).exists()
+    })
+}
+
 /// Removes the socket of a server that is known to run no longer. Postgres
 /// would do so itself, unless the process id in the socket's lock file has
 /// gone to someone else meanwhile.

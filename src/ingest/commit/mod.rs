@@ -23,6 +23,7 @@ use super::pulse::Pulse;
 use crate::book::chapters::{Chapters, Structures};
 use crate::book::hot::{self, LockedBook};
 use crate::book::{self, PlanError, Totals};
+use crate::checkpoint::{self, Checkpoint};
 use crate::click::Click;
 use crate::engine::aggregate::StateError;
 use crate::engine::{self, Plan, Reach, Status, Watermark};
@@ -40,6 +41,9 @@ pub struct Batch {
     pub filtered: usize,
     /// They were acknowledged before: a book that was closed meanwhile keeps them, as dropped.
     pub acknowledged: bool,
+    /// The step of the job that they come from, to be committed with them. Such a batch has a
+    /// transaction of its own.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 /// What became of a request's clicks.
@@ -127,6 +131,13 @@ pub enum CommitError {
     /// A statement took too long, or the process is shutting down. Whether it was committed is not known.
     #[error("the transaction was given up")]
     GaveUp,
+    /// The job that the clicks come from is another process's by now, or this very step of it was
+    /// committed before.
+    #[error("the job's lease is lost")]
+    LostLease,
+    /// A mistake in this program: only a click that stands alone becomes a dead letter.
+    #[error("a dead letter is one click")]
+    NotAlone,
     /// A mistake in this program.
     #[error("the transaction panicked")]
     Panicked,
@@ -255,6 +266,7 @@ pub async fn commit(
     clicks::insert(&mut tx, &written.clicks).await?;
     pulse.beat();
     windows::write(&mut tx, &written.windows, now, pulse).await?;
+    take_steps(&mut tx, requests, &ledgers, now).await?;
     frame::insert(&mut tx, &written.frames).await?;
     let mut books: Vec<&mut LockedBook> = ledgers.values_mut().map(|l| &mut l.book).collect();
     let pruned = frame::prune(&mut tx, &mut books).await?;
@@ -290,6 +302,28 @@ pub async fn commit(
         woken,
         tally,
     })
+}
+
+/// Writes the places of the jobs that the clicks come from; a book that takes no clicks moves none.
+async fn take_steps(
+    conn: &mut PgConnection,
+    requests: &[(Uuid, &Batch)],
+    ledgers: &HashMap<Uuid, Ledger<'_>>,
+    now: Timestamp,
+) -> Result<(), CommitError> {
+    for (book, batch) in requests {
+        let ledger = ledgers.get(book).filter(|ledger| !ledger.book.closed);
+        let (Some(step), Some(ledger)) = (&batch.checkpoint, ledger) else {
+            continue;
+        };
+        // Alone in its transaction, so the book's ledger is that of the batch.
+        let mut state = step.state;
+        state.add(&ledger.totals);
+        if !checkpoint::step(conn, *book, step, state, now).await? {
+            return Err(CommitError::LostLease);
+        }
+    }
+    Ok(())
 }
 
 async fn lock(
