@@ -84,7 +84,10 @@ async fn every_described_operation_is_there() {
     }
     assert!(operations.len() >= 15, "{operations:?}");
     // What is deleted goes last.
-    operations.sort_by_key(|(method, _)| *method == Method::DELETE);
+    operations.sort_by_key(|(method, path)| {
+        let deleted = *method == Method::DELETE;
+        (deleted, deleted.then(|| std::cmp::Reverse(path.len())))
+    });
     for (method, path) in operations {
         let there = path
             .replace("{book}", book["id"].as_str().unwrap())

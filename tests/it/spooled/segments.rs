@@ -23,7 +23,7 @@ fn spooled(book: &serde_json::Value, page: &str) -> SpooledClick {
                 fresh: false,
             },
             at,
-            received_at: at,
+            received_at: Timestamp::now(),
             page: page.to_owned(),
             visitor: None,
             referrer: None,

@@ -202,9 +202,9 @@ async fn letters_come_in_pages_and_only_for_those_who_manage_the_book() {
     let api = server.api();
     api.plain_book("b", 60_000, 60_000).await;
     let sql = "INSERT INTO dead_letters
-               SELECT b.id, id, id, 0, '', jsonb_build_object('id', jsonb_build_object('uuid', id),
+               SELECT b.id, i.id, i.id, 0, '', jsonb_build_object('id', jsonb_build_object('uuid', i.id),
                       'at', 0, 'received_at', 0, 'page', '/a')
-               FROM books b, LATERAL (SELECT gen_random_uuid() AS id FROM generate_series(1, 25)) ids";
+               FROM books b, LATERAL (SELECT gen_random_uuid() AS id FROM generate_series(1, 25)) i";
     execute(&database, sql).await;
     let (mut cursor, mut seen) = (String::new(), Vec::new());
     loop {

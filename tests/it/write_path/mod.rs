@@ -81,7 +81,7 @@ fn click(page: &str) -> Click {
     Click {
         id: ClickId::made(),
         at,
-        received_at: at,
+        received_at: Timestamp::now(),
         page: page.to_owned(),
         visitor: None,
         referrer: None,
