@@ -9,6 +9,7 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
+use crate::book::lag::Lag;
 use crate::ingest::commit::Tally;
 
 /// How log lines look.
@@ -77,6 +78,7 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
         "segments of the spool that could not be delivered and are tried again later"
     );
     describe_gauge!("pagetide_spool_bytes", "how much the spool holds");
+    describe_gauge!("pagetide_spool_clicks", "clicks that wait in the spool");
     describe_counter!("pagetide_commits_total", "write transactions committed");
     describe_counter!("pagetide_retries_total", "write transactions tried again");
     describe_histogram!("pagetide_commit_seconds", "length of a write transaction");
@@ -186,10 +188,42 @@ pub fn segment_kept() {
     counter!("pagetide_spool_segments_kept_total").increment(1);
 }
 
-/// So many bytes are in the spool.
+/// So many bytes and clicks are in the spool.
 #[allow(clippy::cast_precision_loss, reason = "a gauge takes floats")]
-pub fn spool_bytes(bytes: u64) {
+pub fn spool_state(bytes: u64, clicks: usize) {
     gauge!("pagetide_spool_bytes").set(bytes as f64);
+    gauge!("pagetide_spool_clicks").set(clicks as f64);
+}
+
+/// How far books are, as Prometheus reads it. Not by gauges that are kept: a book that is no longer
+/// among the newest would stay in the list for ever.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "seconds are floats")]
+pub fn lags(lags: &[Lag]) -> String {
+    let seconds = |ms: i64| ms as f64 / 1000.0;
+    let mut lines: Vec<String> = Vec::new();
+    let mut gauge = |name: &str, help: &str, of: &dyn Fn(&Lag) -> Option<f64>| {
+        lines.push(format!("# HELP {name} {help}"));
+        lines.push(format!("# TYPE {name} gauge"));
+        for lag in lags {
+            if let Some(value) = of(lag) {
+                // A slug holds nothing that must be escaped.
+                lines.push(format!("{name}{{book=\"{}\"}} {value}", lag.slug));
+            }
+        }
+        lines.push(String::new());
+    };
+    gauge(
+        "pagetide_book_watermark_lag_seconds",
+        "how far the watermark is behind the clock; the books that received clicks last",
+        &|lag| lag.watermark_lag_ms.map(seconds),
+    );
+    gauge(
+        "pagetide_book_oldest_open_window_end_timestamp_seconds",
+        "when the oldest window that has not fired ends",
+        &|lag| lag.oldest_open_end.map(|end| seconds(end.millis())),
+    );
+    lines.join("\n")
 }
 
 /// A write transaction is tried again.

@@ -8,6 +8,7 @@
 pub mod chapters;
 pub mod directory;
 pub mod hot;
+pub mod lag;
 pub mod owed;
 pub mod settings;
 pub mod table;

@@ -14,7 +14,10 @@ use super::extract::Auth;
 use super::no_store;
 use super::problem::{Problem, ProblemBody};
 use super::state::AppState;
+use crate::book::lag;
 use crate::ingest::tier::Spool;
+use crate::telemetry;
+use crate::time::Timestamp;
 
 /// How long the database may take to answer a process that is ready.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -108,15 +111,24 @@ pub(super) async fn metrics(
     auth: Auth,
 ) -> Result<Response, Problem> {
     auth.require_admin()?;
-    Ok(rendered(&state))
+    Ok(rendered(&state).await)
 }
 
 /// The same for anyone who reaches the address that is for them.
 pub(super) async fn open_metrics(State(state): State<AppState>) -> Response {
-    rendered(&state)
+    rendered(&state).await
 }
 
-fn rendered(state: &AppState) -> Response {
+async fn rendered(state: &AppState) -> Response {
+    if let Some(spool) = state.tier.spool() {
+        telemetry::spool_state(spool.bytes(), spool.waiting());
+    }
+    let mut text = state.metrics.render();
+    // Whoever scrapes wants the rest most when the database does not answer.
+    let lags = tokio::time::timeout(PATIENCE, lag::newest(&state.pool, Timestamp::now())).await;
+    if let Ok(Ok(lags)) = lags {
+        text.push_str(&telemetry::lags(&lags));
+    }
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    no_store(([(CONTENT_TYPE, kind)], state.metrics.render()).into_response())
+    no_store(([(CONTENT_TYPE, kind)], text).into_response())
 }

@@ -15,6 +15,7 @@ use futures_util::FutureExt;
 use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 use uuid::Uuid;
 
 use super::command;
@@ -57,6 +58,25 @@ pub(super) enum Attempt<'a> {
     Part(Uuid, &'a Batch),
     /// The click of a batch, which cannot be committed, and why.
     DeadLetter(Uuid, &'a Batch, &'a str),
+}
+
+impl Attempt<'_> {
+    /// The span of the transaction: below that of its request, or, if it has several, after all
+    /// of them.
+    fn span(self) -> Span {
+        let requests = match self {
+            Self::Requests(requests) => requests,
+            Self::Part(..) | Self::DeadLetter(..) => return tracing::info_span!("commit"),
+        };
+        if let [request] = requests {
+            return tracing::info_span!(parent: &request.span, "commit");
+        }
+        let span = tracing::info_span!(parent: None, "commit", requests = requests.len());
+        for request in requests {
+            span.follows_from(&request.span);
+        }
+        span
+    }
 }
 
 /// Requests that are tried together.
@@ -178,7 +198,8 @@ impl Committer {
             } else {
                 tracing::warn!(error = %line, "a request cannot be committed as a whole");
                 if let Some(request) = group.requests.pop() {
-                    let answer = self.take_apart(&request, error).await;
+                    let span = request.span.clone();
+                    let answer = self.take_apart(&request, error).instrument(span).await;
                     request.answer(answer);
                 }
             }
@@ -244,7 +265,9 @@ impl Committer {
         let started = Instant::now();
         let pulse = Pulse::new();
         let known_here = (&*self.shared, &*self.hub);
+        let span = attempt.span();
         let work = transaction(connection, now, attempt, again, known_here, &pulse);
+        let work = work.instrument(span.clone());
         // A panic in one transaction must not end the lane for everyone.
         let work = AssertUnwindSafe(work).catch_unwind();
         let committed = tokio::select! {
@@ -252,7 +275,11 @@ impl Committer {
             () = pulse.stopped() => return Err(CommitError::GaveUp),
             () = self.hurry.cancelled() => return Err(CommitError::GaveUp),
         };
-        telemetry::committed(&committed.tally, started.elapsed());
+        let took = started.elapsed();
+        span.in_scope(|| {
+            tracing::debug!(clicks = committed.tally.totals.received, ?took, "committed")
+        });
+        telemetry::committed(&committed.tally, took);
         Ok(committed)
     }
 

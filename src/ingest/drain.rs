@@ -59,7 +59,6 @@ impl<S: Store<SpooledClick>> Spool<S> {
                 () = stop.cancelled() => return,
                 pass = self.pass(&lanes) => pass,
             };
-            telemetry::spool_bytes(self.store.bytes());
             failed = if pass == Pass::Away {
                 failed.saturating_add(1)
             } else {
@@ -117,7 +116,6 @@ impl<S: Store<SpooledClick>> Spool<S> {
                 }
             }
             self.away.store(false, Ordering::SeqCst);
-            telemetry::spool_bytes(self.store.bytes());
         }
         if passed_over {
             return Pass::PassedOver;

@@ -15,6 +15,7 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Span;
 use uuid::Uuid;
 
 use super::command::Command;
@@ -130,6 +131,8 @@ pub struct LaneConfig {
 pub(super) struct Queued {
     pub(super) book: Uuid,
     pub(super) work: Work,
+    /// Of the request, so that what is logged of its commit can be found by it.
+    pub(super) span: Span,
     reply: oneshot::Sender<Result<Receipt, SubmitError>>,
     /// Its clicks are in hand until it is answered, even if the sender has gone away.
     _in_hand: Option<Held>,
@@ -229,6 +232,7 @@ impl Lanes {
         let queued = Queued {
             book,
             work,
+            span: Span::current(),
             reply,
             _in_hand: in_hand,
             _room: room,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use super::commit::{Batch, Receipt};
@@ -147,6 +148,12 @@ impl<S: Store<SpooledClick>> Spool<S> {
         self.store.bytes() >= self.store.max_bytes()
     }
 
+    /// How many bytes it holds.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+
     /// How many clicks wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -184,7 +191,7 @@ impl<S: Store<SpooledClick>> Spool<S> {
         let spool = Arc::clone(self);
         // A task of its own: a client that goes away must not leave the account of what is owed
         // with clicks that were never written.
-        let kept = tokio::spawn(async move {
+        let append = async move {
             let clicks = batch.clicks.len();
             spool.appending.fetch_add(1, Ordering::SeqCst);
             // Before they are there, so that nobody goes past them.
@@ -200,10 +207,11 @@ impl<S: Store<SpooledClick>> Spool<S> {
                 spool.owed().settle(book, clicks);
             }
             spool.appending.fetch_sub(1, Ordering::SeqCst);
-            telemetry::spool_bytes(spool.store.bytes());
             drop(room);
             appended.map(|()| clicks)
-        });
+        };
+        // What is said of it belongs to the request.
+        let kept = tokio::spawn(append.in_current_span());
         match kept.await {
             Ok(Ok(clicks)) => {
                 telemetry::spooled(clicks);

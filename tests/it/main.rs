@@ -46,5 +46,6 @@ mod stream_life;
 mod stream_slow;
 mod stream_snapshot;
 mod stream_start;
+mod telemetry;
 mod windows;
 mod write_path;

@@ -93,6 +93,11 @@ impl Server {
         Api::new(&self.url, ADMIN)
     }
 
+    /// What it writes to standard error, if that is a pipe.
+    pub(crate) fn stderr(&mut self) -> Option<tokio::process::ChildStderr> {
+        self.child.stderr.take()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id().unwrap()
     }
