@@ -4,8 +4,8 @@
 //! The way of a click is a straight line; read the modules in this order to follow it:
 //!
 //! ```text
-//! http::clicks ─▶ ingest::admission ─▶ ingest::lane ─▶ ingest::commit ─▶ (engine, frame, book::hot)
-//!                                                                 │
+//! http::clicks ─▶ ingest::admission ─▶ ingest::tier ─▶ ingest::lane ─▶ ingest::commit ─▶ (engine, frame, book::hot)
+//!                                                                                │
 //!                http::events ◀─ stream::follow ◀─ stream::feed ◀─ stream::hub
 //! ```
 //!

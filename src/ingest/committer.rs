@@ -277,7 +277,7 @@ impl Committer {
         };
         let took = started.elapsed();
         span.in_scope(|| {
-            tracing::debug!(clicks = committed.tally.totals.received, ?took, "committed")
+            tracing::debug!(clicks = committed.tally.totals.received, ?took, "committed");
         });
         telemetry::committed(&committed.tally, took);
         Ok(committed)

@@ -1,8 +1,11 @@
 //! The write path: from a parsed request to a committed transaction.
 //!
-//! [`admission`] validates, without a database. [`lane`] queues by book and gathers groups.
-//! `committer` tries a group, again where that helps and in smaller groups where it does not.
-//! [`commit`] is the transaction: clicks, windows, frames, prune and watermark together.
+//! [`body`] and [`admission`] validate, without a database. [`tier`] keeps what cannot be committed
+//! now in the spool (as [`spooled`] says), which [`drain`] empties. [`lane`] queues by book and gathers
+//! groups. `committer` tries a group, again where that helps and in smaller groups where it does not;
+//! `apart` takes a request apart until the click that cannot be committed is alone, one of the
+//! [`dead_letters`]. [`commit`] is the transaction: clicks, windows, frames, prune and watermark
+//! together; [`debounce`] says which clicks a reader repeats too soon.
 //! [`command`] ends, reopens and reconfigures a book, in the same queue, and [`idle`] moves the
 //! watermark of one that nothing is received for ([`in_hand`] knows what is). [`retry`] says which
 //! failures can pass by themselves, and [`pulse`] whether a transaction still moves.
