@@ -13,48 +13,70 @@ use uuid::Uuid;
 /// Clicks by book.
 #[derive(Debug, Default)]
 pub struct Owed {
-    clicks: Mutex<HashMap<Uuid, usize>>,
+    debts: Mutex<HashMap<Uuid, Debt>>,
     settled: Notify,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Debt {
+    /// Newer clicks of the book come after these.
+    ahead: usize,
+    /// These could not be delivered, and newer ones do not wait for them.
+    passed_over: usize,
 }
 
 impl Owed {
     /// Owes so many clicks more.
     pub fn add(&self, book: Uuid, clicks: usize) {
         if clicks > 0 {
-            *self.lock().entry(book).or_default() += clicks;
+            self.lock().entry(book).or_default().ahead += clicks;
         }
     }
 
-    /// Owes so many clicks less.
+    /// So many of the clicks are committed.
     pub fn settle(&self, book: Uuid, clicks: usize) {
-        let mut owed = self.lock();
-        if let Some(left) = owed.get_mut(&book) {
-            *left = left.saturating_sub(clicks);
-            if *left == 0 {
-                owed.remove(&book);
-            }
-        }
-        drop(owed);
-        self.settled.notify_waiters();
+        self.change(book, |debt| debt.ahead = debt.ahead.saturating_sub(clicks));
+    }
+
+    /// So many of the clicks cannot be delivered for now.
+    pub fn pass_over(&self, book: Uuid, clicks: usize) {
+        self.change(book, |debt| {
+            debt.ahead = debt.ahead.saturating_sub(clicks);
+            debt.passed_over += clicks;
+        });
+    }
+
+    /// So many of the clicks that were passed over are committed.
+    pub fn settle_passed_over(&self, book: Uuid, clicks: usize) {
+        self.change(book, |debt| {
+            debt.passed_over = debt.passed_over.saturating_sub(clicks);
+        });
     }
 
     /// Owes nothing any more; says which books it was owed.
     pub fn forgive(&self) -> Vec<Uuid> {
-        let owed = std::mem::take(&mut *self.lock());
+        let debts = std::mem::take(&mut *self.lock());
         self.settled.notify_waiters();
-        owed.into_keys().collect()
+        debts.into_keys().collect()
     }
 
-    /// How many clicks are owed to `book`.
+    /// Whether anything is owed to `book`.
     #[must_use]
-    pub fn clicks(&self, book: Uuid) -> usize {
-        self.lock().get(&book).copied().unwrap_or(0)
+    pub fn owes(&self, book: Uuid) -> bool {
+        self.lock().contains_key(&book)
+    }
+
+    /// How many clicks newer ones of `book` come after.
+    #[must_use]
+    pub fn ahead(&self, book: Uuid) -> usize {
+        self.lock().get(&book).map_or(0, |debt| debt.ahead)
     }
 
     /// How many clicks are owed in all.
     #[must_use]
     pub fn all_clicks(&self) -> usize {
-        self.lock().values().sum()
+        let debts = self.lock();
+        debts.values().map(|d| d.ahead + d.passed_over).sum()
     }
 
     /// Waits until less than now is owed to some book. What happens from the call on is not missed,
@@ -63,9 +85,21 @@ impl Owed {
         self.settled.notified()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, usize>> {
+    fn change(&self, book: Uuid, change: impl FnOnce(&mut Debt)) {
+        let mut debts = self.lock();
+        if let Some(debt) = debts.get_mut(&book) {
+            change(debt);
+            if debt.ahead + debt.passed_over == 0 {
+                debts.remove(&book);
+            }
+        }
+        drop(debts);
+        self.settled.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Debt>> {
         // Every change to the map is whole.
-        self.clicks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.debts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,15 +113,25 @@ mod tests {
         let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));
         owed.add(a, 3);
         owed.add(b, 1);
-        owed.add(b, 0);
+        owed.add(Uuid::nil(), 0);
         owed.settle(a, 2);
-        assert_eq!(
-            (owed.clicks(a), owed.clicks(b), owed.all_clicks()),
-            (1, 1, 2)
-        );
+        assert_eq!((owed.ahead(a), owed.ahead(b), owed.all_clicks()), (1, 1, 2));
         owed.settle(a, 5);
-        assert_eq!(owed.clicks(a), 0);
+        assert!(!owed.owes(a) && !owed.owes(Uuid::nil()));
         assert_eq!(owed.forgive(), [b]);
         assert_eq!(owed.all_clicks(), 0);
+    }
+
+    #[test]
+    fn what_was_passed_over_is_owed_and_waited_for_by_nobody() {
+        let owed = Owed::default();
+        let book = Uuid::from_u128(1);
+        owed.add(book, 3);
+        owed.pass_over(book, 2);
+        assert_eq!((owed.ahead(book), owed.all_clicks()), (1, 3));
+        owed.settle(book, 1);
+        assert!(owed.owes(book));
+        owed.settle_passed_over(book, 2);
+        assert!(!owed.owes(book));
     }
 }

@@ -311,7 +311,7 @@ async fn transaction(
             }
             Work::Idle { slug } => {
                 // What waits in the spool was received too.
-                let in_hand = || shared.in_hand.holds(*book, slug) || hub.owed().clicks(*book) > 0;
+                let in_hand = || shared.in_hand.holds(*book, slug) || hub.owed().owes(*book);
                 return idle::step(connection, now, *book, in_hand, pulse).await;
             }
             Work::Clicks(batch) => vec![(*book, batch)],

@@ -5,7 +5,7 @@
 //! told of, and passed over, and tried again later. While the database is away one segment is
 //! tried at a time, with growing pauses.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::lane::{Answer, Lanes, SubmitError, Work};
 use super::retry::Retries;
 use super::spooled::SpooledClick;
 use super::tier::Spool;
-use crate::spool::{Segment, Store};
+use crate::spool::{Segment, SegmentKey, Store};
 use crate::telemetry;
 
 /// Most clicks of one book that go into a lane as one request.
@@ -42,22 +42,28 @@ enum Pass {
 }
 
 /// How the delivery of a segment ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 enum Delivery {
+    /// All of it is committed.
     Done,
-    Refused,
+    /// All but the clicks of these books.
+    Refused(HashSet<Uuid>),
+    /// The database is away.
     Away,
 }
+
+/// Segments that could not be delivered, and the books whose clicks in them are left.
+type Kept = HashMap<SegmentKey, HashSet<Uuid>>;
 
 impl<S: Store<SpooledClick>> Spool<S> {
     /// Empties the spool whenever there is something in it, until `stop`.
     pub async fn drain(self: Arc<Self>, lanes: Arc<Lanes>, stop: CancellationToken) {
         let pauses = Retries::default();
-        let mut failed = 0_u32;
+        let (mut failed, mut kept) = (0_u32, Kept::new());
         loop {
             let pass = tokio::select! {
                 () = stop.cancelled() => return,
-                pass = self.pass(&lanes) => pass,
+                pass = self.pass(&lanes, &mut kept) => pass,
             };
             failed = if pass == Pass::Away {
                 failed.saturating_add(1)
@@ -83,7 +89,7 @@ impl<S: Store<SpooledClick>> Spool<S> {
     }
 
     /// One pass over the segments, from the oldest.
-    async fn pass(&self, lanes: &Lanes) -> Pass {
+    async fn pass(&self, lanes: &Lanes, kept: &mut Kept) -> Pass {
         let (mut after, mut passed_over) = (None, false);
         loop {
             let mut segment = match self.store.oldest(after).await {
@@ -97,21 +103,27 @@ impl<S: Store<SpooledClick>> Spool<S> {
             };
             let key = segment.key();
             telemetry::spool_damaged(segment.damaged());
-            match self.deliver(lanes, segment.take_records()).await {
+            let only = kept.get(&key);
+            match self.deliver(lanes, segment.take_records(), only).await {
                 Delivery::Away => {
                     self.away.store(true, Ordering::SeqCst);
                     return Pass::Away;
                 }
-                Delivery::Refused => {
+                Delivery::Refused(books) => {
                     telemetry::segment_kept();
-                    tracing::error!(segment = %key, "a segment of the spool could not be delivered; it is kept, and tried again later");
+                    tracing::error!(segment = %key, ?books, "a segment of the spool could not be delivered; it is kept, and tried again later");
+                    kept.insert(key, books);
                     (after, passed_over) = (Some(key), true);
                 }
                 Delivery::Done => {
-                    if let Err(error) = segment.commit().await {
-                        // Delivered again, its clicks are duplicates.
-                        tracing::error!(error = %telemetry::chain(&error), "a segment of the spool could not be removed");
-                        (after, passed_over) = (Some(key), true);
+                    // Delivered again, should it not go, nothing is left of it.
+                    kept.insert(key, HashSet::new());
+                    match segment.commit().await {
+                        Ok(()) => drop(kept.remove(&key)),
+                        Err(error) => {
+                            tracing::error!(error = %telemetry::chain(&error), "a segment of the spool could not be removed");
+                            (after, passed_over) = (Some(key), true);
+                        }
                     }
                 }
             }
@@ -126,8 +138,17 @@ impl<S: Store<SpooledClick>> Spool<S> {
         Pass::Emptied
     }
 
-    /// Has the records committed, in order.
-    async fn deliver(&self, lanes: &Lanes, records: Vec<SpooledClick>) -> Delivery {
+    /// Has the records committed, in order: all, or, where the rest is committed already, those of
+    /// the books that were refused before.
+    async fn deliver(
+        &self,
+        lanes: &Lanes,
+        mut records: Vec<SpooledClick>,
+        refused_before: Option<&HashSet<Uuid>>,
+    ) -> Delivery {
+        if let Some(books) = refused_before {
+            records.retain(|record| books.contains(&record.book));
+        }
         let mut clicks_of: HashMap<Uuid, usize> = HashMap::new();
         for record in &records {
             *clicks_of.entry(record.book).or_default() += 1;
@@ -137,7 +158,7 @@ impl<S: Store<SpooledClick>> Spool<S> {
             while waiting.clicks > 0 && waiting.clicks + batch.clicks.len() > CLICKS_IN_LANES {
                 waiting.next().await;
             }
-            if waiting.end != Delivery::Done {
+            if waiting.away {
                 break;
             }
             waiting.hand_over(lanes, book, Arc::new(batch)).await;
@@ -145,16 +166,29 @@ impl<S: Store<SpooledClick>> Spool<S> {
         while !waiting.answers.is_empty() {
             waiting.next().await;
         }
-        if waiting.end == Delivery::Done {
-            telemetry::drained(clicks_of.values().sum());
-            for (book, clicks) in &clicks_of {
-                self.owed().settle(*book, *clicks);
-            }
-            // A closed book comes to rest only now.
-            let books: Vec<Uuid> = clicks_of.into_keys().collect();
-            self.hub.wake(&books);
+        if waiting.away {
+            return Delivery::Away;
         }
-        waiting.end
+        for (book, clicks) in &clicks_of {
+            let again = refused_before.is_some();
+            if !waiting.refused.contains(book) {
+                telemetry::drained(*clicks);
+            }
+            match (waiting.refused.contains(book), again) {
+                (true, true) => {}
+                (true, false) => self.owed().pass_over(*book, *clicks),
+                (false, true) => self.owed().settle_passed_over(*book, *clicks),
+                (false, false) => self.owed().settle(*book, *clicks),
+            }
+        }
+        // A closed book comes to rest only now.
+        let books: Vec<Uuid> = clicks_of.into_keys().collect();
+        self.hub.wake(&books);
+        if waiting.refused.is_empty() {
+            Delivery::Done
+        } else {
+            Delivery::Refused(waiting.refused)
+        }
     }
 }
 
@@ -181,20 +215,12 @@ fn batches(records: Vec<SpooledClick>) -> Vec<(Uuid, Batch)> {
 }
 
 /// What is in the lanes.
+#[derive(Default)]
 struct Waiting {
-    answers: VecDeque<(usize, Answer)>,
+    answers: VecDeque<(Uuid, usize, Answer)>,
     clicks: usize,
-    end: Delivery,
-}
-
-impl Default for Waiting {
-    fn default() -> Self {
-        Self {
-            answers: VecDeque::new(),
-            clicks: 0,
-            end: Delivery::Done,
-        }
-    }
+    refused: HashSet<Uuid>,
+    away: bool,
 }
 
 impl Waiting {
@@ -203,8 +229,9 @@ impl Waiting {
         loop {
             match lanes.enqueue(book, Work::Clicks(Arc::clone(&batch))) {
                 Ok(answer) => {
-                    self.clicks += batch.clicks.len();
-                    self.answers.push_back((batch.clicks.len(), answer));
+                    let clicks = batch.clicks.len();
+                    self.clicks += clicks;
+                    self.answers.push_back((book, clicks, answer));
                     return;
                 }
                 // Live clicks fill the lane; it is emptied while we wait.
@@ -213,7 +240,7 @@ impl Waiting {
                 }
                 Err(SubmitError::QueueFull) => self.next().await,
                 Err(_) => {
-                    self.end = Delivery::Away;
+                    self.away = true;
                     return;
                 }
             }
@@ -222,15 +249,15 @@ impl Waiting {
 
     /// Waits for the oldest answer.
     async fn next(&mut self) {
-        let Some((clicks, answer)) = self.answers.pop_front() else {
+        let Some((book, clicks, answer)) = self.answers.pop_front() else {
             return;
         };
         self.clicks -= clicks;
         match answer.wait().await {
+            Ok(_) => {}
             Err(SubmitError::Refused(Refusal::NoSuchBook)) => telemetry::discarded(clicks),
-            Err(SubmitError::Unavailable) => self.end = Delivery::Away,
-            Err(_) if self.end == Delivery::Done => self.end = Delivery::Refused,
-            Ok(_) | Err(_) => {}
+            Err(SubmitError::Unavailable) => self.away = true,
+            Err(_) => drop(self.refused.insert(book)),
         }
     }
 }

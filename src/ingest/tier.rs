@@ -169,7 +169,7 @@ impl<S: Store<SpooledClick>> Spool<S> {
         loop {
             let settled = self.owed().settled();
             let away = self.away.load(Ordering::SeqCst);
-            match self.owed().clicks(book) {
+            match self.owed().ahead(book) {
                 0 => return Ok(away),
                 waiting if away || waiting > LITTLE => return Ok(true),
                 _ => {}

@@ -121,7 +121,7 @@ impl Hub {
         let feed = feeds.get(&book);
         Here {
             streams_open: feed.map_or(0, |feed| feed.watchers.load(Ordering::SeqCst)),
-            owes: self.owed.clicks(book) > 0,
+            owes: self.owed.owes(book),
         }
     }
 
@@ -207,7 +207,7 @@ impl Hub {
         // Before the statement: what was woken by now, it sees.
         let as_of: Vec<(u64, bool)> = feeds
             .iter()
-            .map(|f| (f.wakes(), self.owed.clicks(f.book) > 0))
+            .map(|f| (f.wakes(), self.owed.owes(f.book)))
             .collect();
         let rows = patiently(news::read(&self.pool, &ids, &after)).await;
         let rows = rows.inspect_err(|_| self.mark_quietly(&ids))?;

@@ -86,7 +86,7 @@ async fn every_described_operation_is_there() {
     // What is deleted goes last.
     operations.sort_by_key(|(method, path)| {
         let deleted = *method == Method::DELETE;
-        (deleted, deleted.then(|| std::cmp::Reverse(path.len())))
+        (deleted, deleted.then_some(std::cmp::Reverse(path.len())))
     });
     for (method, path) in operations {
         let there = path
