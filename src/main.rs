@@ -6,9 +6,18 @@ use clap::Parser;
 use pagetide::config::{Cli, Command};
 use pagetide::{app, http, telemetry};
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let cli = Cli::parse();
+fn main() -> ExitCode {
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&error),
+    };
+    let code = runtime.block_on(run(Cli::parse()));
+    // Whatever still blocks, such as the opening of a pipe to which nobody writes, is left behind.
+    runtime.shutdown_background();
+    code
+}
+
+async fn run(cli: Cli) -> ExitCode {
     let command = cli.command.unwrap_or(Command::Serve(cli.serve));
     let done: Result<(), Box<dyn std::error::Error + Send + Sync>> = match command {
         Command::Serve(config) => app::serve(config).await.map_err(Into::into),

@@ -17,6 +17,10 @@ const TRUSTED_FOR: Duration = Duration::from_secs(1);
 /// How long a caller waits for a reading where something older is known.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// For how long what was read last is believed while readings are merely slow. A database that hangs
+/// looks so at first, and so does one whose answer would be that a token was revoked.
+const MERELY_SLOW: Duration = Duration::from_mins(5);
+
 /// Most things that are remembered.
 const CAPACITY: usize = 10_000;
 
@@ -26,36 +30,75 @@ pub(crate) struct Memo<K, V> {
     slots: Cache<K, Arc<Slot<V>>>,
 }
 
+/// What a reading found.
+#[derive(Clone, Copy, Debug)]
+struct Found<V> {
+    value: V,
+    /// When the reading began.
+    read_at: Instant,
+    /// Since when it is believed.
+    believed_at: Instant,
+}
+
 #[derive(Debug)]
 struct Slot<V> {
-    value: Mutex<Option<(V, Instant)>>,
+    found: Mutex<Option<Found<V>>>,
+    /// When a reading failed, and nothing was known.
+    failed_at: Mutex<Option<Instant>>,
     /// Held by the caller who reads, while the others wait for what it finds.
     reading: tokio::sync::Mutex<()>,
 }
 
+/// An error of a reading.
+pub(crate) trait ReadError {
+    /// Whether the database did not answer at all: then what was read last is believed on.
+    fn is_outage(&self) -> bool;
+}
+
+impl ReadError for sqlx::Error {
+    fn is_outage(&self) -> bool {
+        crate::db::is_unreachable(self)
+    }
+}
+
 impl<V: Clone> Slot<V> {
     fn current(&self) -> Option<V> {
-        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        let (value, read_at) = value.as_ref()?;
-        (read_at.elapsed() < TRUSTED_FOR).then(|| value.clone())
+        let found = lock(&self.found);
+        let found = found.as_ref()?;
+        (found.believed_at.elapsed() < TRUSTED_FOR).then(|| found.value.clone())
     }
 
-    /// What was read last, however long ago; it is believed for another moment.
-    fn believed_on(&self) -> Option<V> {
-        let mut value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        let (value, read_at) = value.as_mut()?;
-        *read_at = Instant::now();
-        Some(value.clone())
+    /// What was read last, if that was less than `most` ago; it is believed for another moment.
+    fn believed_on(&self, most: Duration) -> Option<V> {
+        let mut found = lock(&self.found);
+        let found = found.as_mut()?;
+        if found.read_at.elapsed() > most {
+            return None;
+        }
+        found.believed_at = Instant::now();
+        Some(found.value.clone())
     }
 
     fn is_known(&self) -> bool {
-        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        value.is_some()
+        lock(&self.found).is_some()
     }
 
-    fn set(&self, value: Option<(V, Instant)>) {
-        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
+    fn failed_lately(&self) -> bool {
+        lock(&self.failed_at).is_some_and(|at| at.elapsed() < TRUSTED_FOR)
     }
+
+    /// Before the reading, `read_at`: what changes during it may not be believed for longer.
+    fn set(&self, value: V, read_at: Instant) {
+        *lock(&self.found) = Some(Found {
+            value,
+            read_at,
+            believed_at: read_at,
+        });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
@@ -66,19 +109,20 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
         }
     }
 
-    /// What is remembered under `key`, else what `read` finds. If that fails or takes long, what was
-    /// read last, if anything was.
+    /// What is remembered under `key`, else what `read` finds. While the database does not answer,
+    /// what was read last, if anything was.
     ///
     /// # Errors
     /// What `read` says where nothing is known.
-    pub(crate) async fn get<E>(
+    pub(crate) async fn get<E: ReadError>(
         &self,
         key: &K,
         read: impl Future<Output = Result<Option<V>, E>>,
     ) -> Result<Option<V>, E> {
         let slot = self.slots.get(key).unwrap_or_else(|| {
             let slot = Arc::new(Slot {
-                value: Mutex::new(None),
+                found: Mutex::new(None),
+                failed_at: Mutex::new(None),
                 reading: tokio::sync::Mutex::new(()),
             });
             self.slots.insert(key.clone(), Arc::clone(&slot));
@@ -87,25 +131,46 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
         if let Some(value) = slot.current() {
             return Ok(Some(value));
         }
-        let _one_at_a_time = slot.reading.lock().await;
+        let one_at_a_time = slot.reading.lock().await;
+        // Of readings that fail slowly, each would wait for all before it.
+        let _one_at_a_time = (!slot.failed_lately()).then_some(one_at_a_time);
         if let Some(value) = slot.current() {
             return Ok(Some(value));
         }
-        // Before the reading: what changes during it may not be believed for longer.
         let read_at = Instant::now();
-        let found = if slot.is_known() {
-            match tokio::time::timeout(PATIENCE, read).await {
-                Ok(Ok(found)) => found,
-                Ok(Err(_)) | Err(_) => return Ok(slot.believed_on()),
+        let mut read = std::pin::pin!(read);
+        let mut answer = None;
+        if slot.is_known() {
+            answer = tokio::time::timeout(PATIENCE, &mut read).await.ok();
+            if answer.is_none()
+                && let Some(value) = slot.believed_on(MERELY_SLOW)
+            {
+                return Ok(Some(value));
             }
-        } else {
-            read.await?
-        };
-        match &found {
-            Some(value) => slot.set(Some((value.clone(), read_at))),
-            None => drop(self.slots.remove(key)),
         }
-        Ok(found)
+        let found = match answer {
+            Some(answer) => answer,
+            None => read.await,
+        };
+        match found {
+            Ok(Some(value)) => {
+                slot.set(value.clone(), read_at);
+                Ok(Some(value))
+            }
+            Ok(None) => {
+                drop(self.slots.remove(key));
+                Ok(None)
+            }
+            Err(error) => {
+                if error.is_outage()
+                    && let Some(value) = slot.believed_on(Duration::MAX)
+                {
+                    return Ok(Some(value));
+                }
+                *lock(&slot.failed_at) = Some(Instant::now());
+                Err(error)
+            }
+        }
     }
 
     /// Forgets `key`, because this process has just changed what is behind it. A reading that is
@@ -122,10 +187,27 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+
+    #[derive(PartialEq, Debug)]
+    enum Failure {
+        Away,
+        Broken,
+    }
+
+    impl ReadError for Failure {
+        fn is_outage(&self) -> bool {
+            *self == Self::Away
+        }
+    }
+
+    type Answer = Result<Option<u8>, Failure>;
+
+    fn says(answer: Answer) -> std::future::Ready<Answer> {
+        std::future::ready(answer)
+    }
 
     #[tokio::test]
     async fn many_callers_cost_one_reading() {
@@ -134,7 +216,7 @@ mod tests {
         let read = || async {
             readings.fetch_add(1, Ordering::SeqCst);
             tokio::task::yield_now().await;
-            Ok::<_, Infallible>(Some(7))
+            says(Ok(Some(7))).await
         };
         let callers = (0..50).map(|_| memo.get(&1, read()));
         for found in futures_util::future::join_all(callers).await {
@@ -147,37 +229,62 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_read_last_is_believed_while_reading_fails() {
+    async fn what_was_read_last_is_believed_while_the_database_does_not_answer() {
         let memo = Memo::<u8, u8>::new();
-        let fails = async { Err::<Option<u8>, _>("away") };
-        assert_eq!(memo.get(&1, fails).await, Err("away"), "nothing is known");
-        let found = async { Ok::<_, &str>(Some(7)) };
-        assert_eq!(memo.get(&1, found).await, Ok(Some(7)));
-        let slot = memo.slots.get(&1).unwrap();
-        let age = || slot.set(Some((7, Instant::now().checked_sub(TRUSTED_FOR).unwrap())));
-        age();
-        assert_eq!(memo.get(&1, async { Err("away") }).await, Ok(Some(7)));
-        age();
+        let away = || says(Err(Failure::Away));
         assert_eq!(
-            memo.get(&1, std::future::pending::<Result<_, &str>>())
-                .await,
+            memo.get(&1, away()).await,
+            Err(Failure::Away),
+            "nothing is known"
+        );
+        assert_eq!(memo.get(&1, says(Ok(Some(7)))).await, Ok(Some(7)));
+        let slot = memo.slots.get(&1).unwrap();
+        let age = |by: Duration| slot.set(7, Instant::now().checked_sub(by).unwrap());
+        age(MERELY_SLOW * 2);
+        assert_eq!(memo.get(&1, away()).await, Ok(Some(7)));
+        // One that answers, though with an error, is asked.
+        age(TRUSTED_FOR);
+        let broken = memo.get(&1, says(Err(Failure::Broken))).await;
+        assert_eq!(broken, Err(Failure::Broken));
+        // One that hangs is believed for a while.
+        age(TRUSTED_FOR);
+        assert_eq!(
+            memo.get(&1, std::future::pending::<Answer>()).await,
             Ok(Some(7))
         );
-        age();
-        assert_eq!(
-            memo.get(&1, async { Ok::<_, &str>(Some(8)) }).await,
-            Ok(Some(8))
-        );
+        age(MERELY_SLOW);
+        let late = async {
+            tokio::time::sleep(PATIENCE * 2).await;
+            says(Ok(Some(8))).await
+        };
+        assert_eq!(memo.get(&1, late).await, Ok(Some(8)));
         memo.forget(&1);
-        assert_eq!(memo.get(&1, async { Err("away") }).await, Err("away"));
+        assert_eq!(memo.get(&1, away()).await, Err(Failure::Away));
+    }
+
+    #[tokio::test]
+    async fn readings_that_fail_slowly_do_not_wait_for_one_another() {
+        let memo = Memo::<u8, u8>::new();
+        let slowly = || async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            says(Err(Failure::Away)).await
+        };
+        let begun = Instant::now();
+        let callers = (0..50).map(|_| memo.get(&1, slowly()));
+        for found in futures_util::future::join_all(callers).await {
+            assert_eq!(found, Err(Failure::Away));
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begun.elapsed()
+        );
     }
 
     #[tokio::test]
     async fn what_is_not_there_is_not_remembered() {
         let memo = Memo::<u8, u8>::new();
-        let nothing = memo.get(&1, async { Ok::<_, Infallible>(None) }).await;
-        assert_eq!(nothing, Ok(None));
-        let made = memo.get(&1, async { Ok::<_, Infallible>(Some(1)) }).await;
-        assert_eq!(made, Ok(Some(1)));
+        assert_eq!(memo.get(&1, says(Ok(None))).await, Ok(None));
+        assert_eq!(memo.get(&1, says(Ok(Some(1)))).await, Ok(Some(1)));
     }
 }

@@ -6,6 +6,7 @@
 mod consume;
 mod first_start;
 mod service;
+mod spool;
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,11 +23,11 @@ use crate::config::{DatabaseConfig, ServeConfig, SpoolKind};
 use crate::db::embedded::{Embedded, EmbeddedError};
 use crate::db::{self, DatabaseError};
 use crate::job::JobError;
-use crate::spool::disk::{DiskStore, OpenError};
 use crate::telemetry;
 
 pub use consume::consume;
 use service::Service;
+use spool::SpoolError;
 
 /// Connections for everything but the write path and long readings.
 const READ_CONNECTIONS: u32 = 10;
@@ -58,11 +59,12 @@ pub enum AppError {
         token::MIN_CHOSEN_LENGTH
     )]
     AdminTokenTooShort,
-    /// The spool's folder cannot be used.
-    #[error(
-        "the spool cannot be used; PAGETIDE_DATA_DIR names its place, PAGETIDE_SPOOL=off does without"
-    )]
-    Spool(#[from] OpenError),
+    /// The spool cannot be used.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    /// It is not known which database this is.
+    #[error("the database does not say which one it is")]
+    Identity(#[source] sqlx::Error),
     /// The address cannot be listened on.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
@@ -151,8 +153,9 @@ pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
     let (mut database, pool, new_admin) = prepared;
     let store = match config.spool {
         SpoolKind::Jsonl => {
-            let folder = database.data_dir.join("spool");
-            Some(DiskStore::open(&folder, config.spool_max_bytes)?)
+            let identity = db::identity(&pool).await.map_err(AppError::Identity)?;
+            let bytes = config.spool_max_bytes;
+            Some(spool::open(&database.data_dir, bytes, identity)?)
         }
         SpoolKind::Off => None,
     };

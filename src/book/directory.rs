@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{Book, PlanError, check_slug, table};
 use crate::engine::Plan;
-use crate::memo::Memo;
+use crate::memo::{Memo, ReadError};
 
 /// What is remembered of a book.
 #[derive(Debug)]
@@ -38,6 +38,12 @@ pub enum LookupError {
     /// It was written by a newer version.
     #[error("the book cannot be used")]
     Plan(#[from] PlanError),
+}
+
+impl ReadError for LookupError {
+    fn is_outage(&self) -> bool {
+        matches!(self, Self::Database(error) if error.is_outage())
+    }
 }
 
 impl Directory {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
+use uuid::Uuid;
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 
@@ -51,6 +52,40 @@ pub async fn migrate(options: &PgConnectOptions) -> Result<(), DatabaseError> {
     }
     MIGRATIONS.run(&mut conn).await?;
     Ok(())
+}
+
+/// Which database this is, however it is reached.
+///
+/// # Errors
+/// What the database says.
+pub async fn identity(pool: &PgPool) -> Result<Uuid, sqlx::Error> {
+    let id = sqlx::query_scalar!("SELECT id FROM installation LIMIT 1");
+    id.fetch_one(pool).await
+}
+
+/// Whether an error means that the database does not answer, so that nothing else would fare better
+/// either.
+#[must_use]
+pub fn is_unreachable(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => true,
+        sqlx::Error::Database(error) => error.code().is_some_and(|code| is_outage(&code)),
+        _ => false,
+    }
+}
+
+/// Whether an SQLSTATE (`PostgreSQL` documentation, appendix A) is one of a server that is no use:
+/// connection exceptions; operator intervention (shutdown, starting up), save for a statement that was
+/// cancelled; insufficient resources (too many connections, disk full, out of memory); a system error
+/// (an unreadable disk); who we are is not believed; no such database.
+fn is_outage(code: &str) -> bool {
+    let classes = ["08", "57", "53", "58", "28", "3D"];
+    code != "57014" && classes.iter().any(|class| code.starts_with(class))
 }
 
 /// A pool for everything but the write path. Connections are made when they are needed, so this
@@ -116,4 +151,21 @@ fn quiet(options: &PgConnectOptions) -> PgConnectOptions {
         .clone()
         .application_name("pagetide")
         .disable_statement_logging()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_no_use_is_told_from_a_statement_that_failed() {
+        for code in [
+            "57P01", "57P03", "08006", "53300", "53100", "58030", "28P01", "3D000",
+        ] {
+            assert!(is_outage(code), "{code}");
+        }
+        for code in ["57014", "40001", "23505", "55P03", "25006", "42P01"] {
+            assert!(!is_outage(code), "{code}");
+        }
+    }
 }

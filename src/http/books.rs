@@ -260,6 +260,7 @@ pub(super) async fn close(
     PathPart(name): PathPart,
 ) -> Result<Json<BookBody>, Problem> {
     let known = auth.book(&state, &name, Scope::Manage).await?;
+    state.tier.wait_for_earlier_clicks(known.book.id).await;
     carry_out(&state, known.book.id, Command::Close).await
 }
 

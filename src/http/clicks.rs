@@ -129,8 +129,13 @@ pub(super) async fn post(
     let bots = batch.filtered;
     match state.tier.submit(known.book.id, batch).await {
         // They count in the totals; where that cannot be done, the answer is the same.
-        Ok(_) | Err(SubmitError::QueueFull | SubmitError::Unavailable) if sent.nothing_good() => {
+        Ok(_) | Err(SubmitError::QueueFull | SubmitError::Busy | SubmitError::Unavailable)
+            if sent.nothing_good() =>
+        {
             Err(sent.all_rejected())
+        }
+        Err(SubmitError::Busy | SubmitError::Unavailable) if sent.nothing_to_commit() => {
+            Ok((StatusCode::ACCEPTED, Json(sent.spooled())).into_response())
         }
         Ok(taken) => {
             telemetry::filtered(BOT, bots as u64);

@@ -278,7 +278,9 @@ impl From<SubmitError> for Problem {
         match error {
             SubmitError::QueueFull => Self::unavailable(Code::QueueFull, &detail),
             SubmitError::SpoolFull => Self::unavailable(Code::SpoolFull, &detail),
-            SubmitError::Unavailable => Self::unavailable(Code::Unavailable, &detail),
+            SubmitError::Busy | SubmitError::Unavailable => {
+                Self::unavailable(Code::Unavailable, &detail)
+            }
             SubmitError::Refused(Refusal::NoSuchBook) => Self::not_found(),
             SubmitError::Refused(Refusal::Closed) => Self::new(Code::BookClosed, detail),
             SubmitError::Refused(Refusal::HasClicks) => Self::new(Code::HasClicks, detail),

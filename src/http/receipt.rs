@@ -97,6 +97,11 @@ impl Sent {
         self.clicks.is_empty() && self.filtered.is_empty() && !self.rejections.is_empty()
     }
 
+    /// Whether no click goes on, though some were good.
+    pub(super) fn nothing_to_commit(&self) -> bool {
+        self.clicks.is_empty() && !self.filtered.is_empty()
+    }
+
     pub(super) fn all_rejected(self) -> Problem {
         let errors = self.rejections.into_iter().map(FieldError::from).collect();
         Problem::with_errors(Code::AllRejected, errors)

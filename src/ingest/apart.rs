@@ -60,8 +60,13 @@ impl Committer {
             if batch.clicks.len() != 1 {
                 return Err(SubmitError::Failed);
             }
-            let letter = self.dead_letter(request, batch, &error).await;
-            settled.take(letter.map_err(|error| give_up(&error))?)?;
+            let committed = match self.part(request, batch).await {
+                Err(error) if retry::kind(&error) == Kind::Permanent => {
+                    self.dead_letter(request, batch, &error).await
+                }
+                other => other,
+            };
+            settled.take(committed.map_err(|error| give_up(&error))?)?;
             return settled.receipt();
         }
         let left_out = Batch {
@@ -74,6 +79,7 @@ impl Committer {
             settled.take(committed.map_err(|error| give_up(&error))?)?;
         }
         let mut known = Some(error);
+        let mut tried = None;
         let mut waiting: Vec<Range<usize>> = Vec::new();
         waiting.push(0..batch.clicks.len());
         while let Some(range) = waiting.pop() {
@@ -85,6 +91,13 @@ impl Committer {
                 Ok(committed) => settled.take(committed)?,
                 Err(error) if retry::kind(&error) != Kind::Permanent => {
                     return Err(give_up(&error));
+                }
+                Err(error) if range.len() == 1 && tried != Some(range.start) => {
+                    // Once more by itself, with a new connection: what the old one brought along is
+                    // no reason to set a click aside.
+                    tracing::debug!(error = %telemetry::chain(&error), "one click is left");
+                    tried = Some(range.start);
+                    waiting.push(range);
                 }
                 Err(error) if range.len() == 1 => {
                     let part = part_of(batch, range);
@@ -138,6 +151,7 @@ fn give_up(error: &CommitError) -> SubmitError {
     match retry::kind(error) {
         Kind::Permanent => SubmitError::Failed,
         Kind::LostLease => SubmitError::LostLease,
-        _ => SubmitError::Unavailable,
+        Kind::Passing | Kind::RowHeld | Kind::GaveUp => SubmitError::Busy,
+        Kind::Unreachable => SubmitError::Unavailable,
     }
 }

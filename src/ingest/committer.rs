@@ -188,13 +188,13 @@ impl Committer {
             } else if kind == Kind::RowHeld && may_defer {
                 group.deferred = true;
                 groups.push_back(group);
-            } else if kind != Kind::Permanent {
-                tracing::error!(error = %line, "gave up; the requests are told to come back");
-                group.tell(|| SubmitError::Unavailable);
-            } else if group.requests.len() > 1 {
+            } else if group.requests.len() > 1 && [Kind::Permanent, Kind::GaveUp].contains(&kind) {
                 let second = group.requests.split_off(group.requests.len() / 2);
                 groups.push_front(Group::new(second));
                 groups.push_front(group);
+            } else if kind != Kind::Permanent {
+                tracing::error!(error = %line, "gave up; the requests are told to come back");
+                group.tell(|| SubmitError::Busy);
             } else {
                 tracing::warn!(error = %line, "a request cannot be committed as a whole");
                 if let Some(request) = group.requests.pop() {

@@ -5,7 +5,7 @@
 //! told of, and passed over, and tried again later. While the database is away one segment is
 //! tried at a time, with growing pauses.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -30,6 +30,9 @@ const CLICKS_IN_LANES: usize = 10_000;
 /// How long a segment that could not be delivered is left alone.
 const PASSED_OVER_FOR: Duration = Duration::from_secs(5);
 
+/// How often the spool is looked at that nobody rang for.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
 /// How a pass over the segments ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pass {
@@ -47,13 +50,22 @@ enum Delivery {
     /// All of it is committed.
     Done,
     /// All but the clicks of these books.
-    Refused(HashSet<Uuid>),
+    Refused(HashMap<Uuid, Left>),
     /// The database is away.
     Away,
 }
 
+/// Why clicks of a book are left in a segment, and so whether newer ones come after them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Left {
+    /// The book could not be written in time: newer ones wait.
+    Busy,
+    /// The book cannot be written, and nobody knows when it can: newer ones do not wait.
+    Refused,
+}
+
 /// Segments that could not be delivered, and the books whose clicks in them are left.
-type Kept = HashMap<SegmentKey, HashSet<Uuid>>;
+type Kept = HashMap<SegmentKey, HashMap<Uuid, Left>>;
 
 impl<S: Store<SpooledClick>> Spool<S> {
     /// Empties the spool whenever there is something in it, until `stop`.
@@ -76,9 +88,11 @@ impl<S: Store<SpooledClick>> Spool<S> {
                 Pass::Away => Some(pauses.wait_before(failed)),
             };
             let again = async {
-                match pause {
-                    Some(pause) => tokio::time::sleep(pause).await,
-                    None => self.filled.notified().await,
+                if let Some(pause) = pause {
+                    tokio::time::sleep(pause).await;
+                } else {
+                    let filled = self.filled.notified();
+                    let _ = tokio::time::timeout(LOOK_EVERY, filled).await;
                 }
             };
             tokio::select! {
@@ -117,7 +131,7 @@ impl<S: Store<SpooledClick>> Spool<S> {
                 }
                 Delivery::Done => {
                     // Delivered again, should it not go, nothing is left of it.
-                    kept.insert(key, HashSet::new());
+                    kept.insert(key, HashMap::new());
                     match segment.commit().await {
                         Ok(()) => drop(kept.remove(&key)),
                         Err(error) => {
@@ -139,15 +153,15 @@ impl<S: Store<SpooledClick>> Spool<S> {
     }
 
     /// Has the records committed, in order: all, or, where the rest is committed already, those of
-    /// the books that were refused before.
+    /// the books of which it was left before.
     async fn deliver(
         &self,
         lanes: &Lanes,
         mut records: Vec<SpooledClick>,
-        refused_before: Option<&HashSet<Uuid>>,
+        left_before: Option<&HashMap<Uuid, Left>>,
     ) -> Delivery {
-        if let Some(books) = refused_before {
-            records.retain(|record| books.contains(&record.book));
+        if let Some(books) = left_before {
+            records.retain(|record| books.contains_key(&record.book));
         }
         let mut clicks_of: HashMap<Uuid, usize> = HashMap::new();
         for record in &records {
@@ -170,24 +184,35 @@ impl<S: Store<SpooledClick>> Spool<S> {
             return Delivery::Away;
         }
         for (book, clicks) in &clicks_of {
-            let again = refused_before.is_some();
-            if !waiting.refused.contains(book) {
-                telemetry::drained(*clicks);
-            }
-            match (waiting.refused.contains(book), again) {
-                (true, true) => {}
-                (true, false) => self.owed().pass_over(*book, *clicks),
-                (false, true) => self.owed().settle_passed_over(*book, *clicks),
-                (false, false) => self.owed().settle(*book, *clicks),
+            let before = left_before.and_then(|books| books.get(book)).copied();
+            let now = waiting.left.get(book).copied();
+            match (before, now) {
+                (_, None) => {
+                    telemetry::drained(*clicks - waiting.discarded.get(book).unwrap_or(&0));
+                    match before {
+                        Some(Left::Refused) => self.owed().settle_passed_over(*book, *clicks),
+                        None | Some(Left::Busy) => self.owed().settle(*book, *clicks),
+                    }
+                }
+                (None | Some(Left::Busy), Some(Left::Refused)) => {
+                    self.owed().pass_over(*book, *clicks);
+                }
+                (_, Some(_)) => {
+                    // It was passed over, or newer ones wait as before.
+                    if let (Some(Left::Refused), Some(left)) = (before, waiting.left.get_mut(book))
+                    {
+                        *left = Left::Refused;
+                    }
+                }
             }
         }
         // A closed book comes to rest only now.
         let books: Vec<Uuid> = clicks_of.into_keys().collect();
         self.hub.wake(&books);
-        if waiting.refused.is_empty() {
+        if waiting.left.is_empty() {
             Delivery::Done
         } else {
-            Delivery::Refused(waiting.refused)
+            Delivery::Refused(waiting.left)
         }
     }
 }
@@ -219,7 +244,9 @@ fn batches(records: Vec<SpooledClick>) -> Vec<(Uuid, Batch)> {
 struct Waiting {
     answers: VecDeque<(Uuid, usize, Answer)>,
     clicks: usize,
-    refused: HashSet<Uuid>,
+    left: HashMap<Uuid, Left>,
+    /// Clicks of books that are gone.
+    discarded: HashMap<Uuid, usize>,
     away: bool,
 }
 
@@ -255,9 +282,18 @@ impl Waiting {
         self.clicks -= clicks;
         match answer.wait().await {
             Ok(_) => {}
-            Err(SubmitError::Refused(Refusal::NoSuchBook)) => telemetry::discarded(clicks),
+            Err(SubmitError::Refused(Refusal::NoSuchBook)) => {
+                tracing::warn!(%book, clicks, "clicks of the spool are discarded: there is no such book any more");
+                telemetry::discarded(clicks);
+                *self.discarded.entry(book).or_default() += clicks;
+            }
             Err(SubmitError::Unavailable) => self.away = true,
-            Err(_) => drop(self.refused.insert(book)),
+            Err(SubmitError::Busy) => {
+                self.left.entry(book).or_insert(Left::Busy);
+            }
+            Err(_) => {
+                self.left.insert(book, Left::Refused);
+            }
         }
     }
 }

@@ -96,6 +96,10 @@ pub enum SubmitError {
     /// The lane's queue is full; nothing was done.
     #[error("the queue is full")]
     QueueFull,
+    /// The database answers, but this could not be committed in time: the book's row is held, or
+    /// the statement takes too long. Nothing was acknowledged.
+    #[error("the book could not be written in time")]
+    Busy,
     /// The database is out of reach, and the spool takes no more; nothing was acknowledged.
     #[error("the spool is full")]
     SpoolFull,

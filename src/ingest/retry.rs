@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::commit::CommitError;
+use crate::db;
 
 /// How often and how soon a failed transaction is tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +47,7 @@ impl Retries {
 pub enum Kind {
     /// The database does not answer: nothing else would fare better.
     Unreachable,
-    /// A deadlock, a failover: the same again.
+    /// A deadlock, a failover: the same again. Nothing that a click is the reason of.
     Passing,
     /// Another transaction holds a book's row for long: the other books first.
     RowHeld,
@@ -78,12 +79,8 @@ pub fn kind(error: &CommitError) -> Kind {
 #[must_use]
 pub fn kind_of_database_error(error: &sqlx::Error) -> Kind {
     match error {
-        sqlx::Error::Io(_)
-        | sqlx::Error::Tls(_)
-        | sqlx::Error::Protocol(_)
-        | sqlx::Error::PoolTimedOut
-        | sqlx::Error::PoolClosed
-        | sqlx::Error::WorkerCrashed => Kind::Unreachable,
+        error if db::is_unreachable(error) => Kind::Unreachable,
+        sqlx::Error::BeginFailed => Kind::Passing,
         sqlx::Error::Database(error) => {
             let code = error.code();
             code.map_or(Kind::Permanent, |code| kind_of_state(&code))
@@ -94,22 +91,16 @@ pub fn kind_of_database_error(error: &sqlx::Error) -> Kind {
 
 /// What kind of failure an SQLSTATE names (`PostgreSQL` documentation, appendix A).
 fn kind_of_state(code: &str) -> Kind {
+    let of_class = |classes: &[&str]| classes.iter().any(|class| code.starts_with(class));
     match code {
         // Lock not available: `lock_timeout` has passed.
         "55P03" => Kind::RowHeld,
-        // Serialization failure, deadlock; read-only transaction: a primary that has just become a
-        // standby.
-        "40001" | "40P01" | "25006" => Kind::Passing,
-        // Connection exceptions; operator intervention (shutdown, starting up, cancelled);
-        // insufficient resources (too many connections, disk full, out of memory); a system error
-        // (an unreadable disk); who we are is not believed; no such database.
-        _ if ["08", "57", "53", "58", "28", "3D"]
-            .iter()
-            .any(|class| code.starts_with(class)) =>
-        {
-            Kind::Unreachable
-        }
-        _ => Kind::Permanent,
+        // Of these alone a click can be the reason: no single value, data that is none, a broken
+        // constraint, a limit of the program, a trigger that refuses.
+        _ if of_class(&["21", "22", "23", "44", "54", "P0"]) => Kind::Permanent,
+        // Failed serialization, deadlock, a primary that has just become a standby, a session that
+        // was ended while it waited, a table that is being changed, a damaged page.
+        _ => Kind::Passing,
     }
 }
 
@@ -143,14 +134,11 @@ mod tests {
     #[test]
     fn what_passes_and_what_does_not() {
         for code in [
-            "57P01", "57P03", "08006", "53300", "53100", "58030", "28P01",
+            "40001", "40P01", "25006", "25P03", "57014", "0A000", "XX001", "42501",
         ] {
-            assert_eq!(kind_of_state(code), Kind::Unreachable, "{code}");
-        }
-        for code in ["40001", "40P01", "25006"] {
             assert_eq!(kind_of_state(code), Kind::Passing, "{code}");
         }
-        for code in ["23505", "22021", "42601", "22003"] {
+        for code in ["23505", "23514", "22021", "22003", "54000", "P0001"] {
             assert_eq!(kind_of_state(code), Kind::Permanent, "{code}");
         }
         assert_eq!(kind_of_state("55P03"), Kind::RowHeld);

@@ -6,8 +6,8 @@
 //!
 //! **Called by** the endpoint that takes clicks. [`super::drain`] empties the spool.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -61,7 +61,9 @@ pub struct Spool<S = DiskStore<SpooledClick>> {
     pub(super) away: AtomicBool,
     /// Rings when something was appended.
     pub(super) filled: Notify,
-    appending: AtomicUsize,
+    /// How many appends are under way. Held while what is owed is looked at as a whole.
+    appending: Mutex<usize>,
+    newest_window: AtomicU64,
     /// Clicks that are being appended, or wait for those before them.
     room: Arc<Semaphore>,
 }
@@ -91,16 +93,30 @@ impl<S: Store<SpooledClick>> Tier<S> {
             _ => return self.lanes.submit(book, work).await.map(Taken::Committed),
         };
         if spool.must_queue(book, &batch).await? {
-            return spool.keep(book, batch).await;
+            return spool.keep(book, batch, false).await;
         }
         match self.lanes.submit(book, work).await {
-            Err(SubmitError::Unavailable) => {
-                let kept = spool.keep(book, batch).await?;
-                spool.away.store(true, Ordering::SeqCst);
-                spool.filled.notify_one();
-                Ok(kept)
-            }
+            Err(SubmitError::Unavailable) => spool.keep(book, batch, true).await,
+            // Another book may fare better.
+            Err(SubmitError::Busy) => spool.keep(book, batch, false).await,
             other => other.map(Taken::Committed),
+        }
+    }
+
+    /// Waits, for a while, until no clicks of `book` wait in the spool: what ends its input comes
+    /// after them.
+    pub async fn wait_for_earlier_clicks(&self, book: Uuid) {
+        if let Some(spool) = &self.spool {
+            let earlier = async {
+                loop {
+                    let settled = spool.owed().settled();
+                    if spool.owed().ahead(book) == 0 || spool.away.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    settled.await;
+                }
+            };
+            let _ = tokio::time::timeout(WAIT, earlier).await;
         }
     }
 }
@@ -113,7 +129,8 @@ impl<S: Store<SpooledClick>> Spool<S> {
             hub,
             away: AtomicBool::new(false),
             filled: Notify::new(),
-            appending: AtomicUsize::new(0),
+            appending: Mutex::new(0),
+            newest_window: AtomicU64::new(0),
             room: Arc::new(Semaphore::new(queue_clicks)),
         };
         let mut after = None;
@@ -122,6 +139,8 @@ impl<S: Store<SpooledClick>> Spool<S> {
                 Ok(None) => break,
                 Ok(Some(segment)) => {
                     after = Some(segment.key());
+                    let window = segment.key().window().0;
+                    spool.newest_window.fetch_max(window, Ordering::SeqCst);
                     for record in segment.records() {
                         spool.owed().add(record.book, 1);
                     }
@@ -184,40 +203,51 @@ impl<S: Store<SpooledClick>> Spool<S> {
         }
     }
 
-    /// Keeps the clicks where they survive a crash.
-    async fn keep(self: &Arc<Self>, book: Uuid, batch: Arc<Batch>) -> Result<Taken, SubmitError> {
+    /// Keeps the clicks where they survive a crash. `away`: because the database did not answer.
+    async fn keep(
+        self: &Arc<Self>,
+        book: Uuid,
+        batch: Arc<Batch>,
+        away: bool,
+    ) -> Result<Taken, SubmitError> {
         let room = Arc::clone(&self.room).try_acquire_many_owned(weight(&batch));
         let room = room.map_err(|_| SubmitError::QueueFull)?;
         let spool = Arc::clone(self);
-        // A task of its own: a client that goes away must not leave the account of what is owed
-        // with clicks that were never written.
+        // A task of its own: a client that goes away must not leave the account wrong, or clicks in
+        // the spool that nobody was told of.
         let append = async move {
             let clicks = batch.clicks.len();
-            spool.appending.fetch_add(1, Ordering::SeqCst);
             // Before they are there, so that nobody goes past them.
-            spool.owed().add(book, clicks);
+            spool.begin_append(book, clicks);
             let records = batch.clicks.iter().map(|click| SpooledClick {
                 book,
                 click: click.clone(),
             });
             let now = u64::try_from(Timestamp::now().millis()).unwrap_or(0);
-            let window = Window(now - now % SEGMENT_MS);
+            // A clock that is set back must not put newer clicks first.
+            let window = spool
+                .newest_window
+                .fetch_max(now - now % SEGMENT_MS, Ordering::SeqCst);
+            let window = Window(window.max(now - now % SEGMENT_MS));
             let appended = spool.store.append(window, records.collect()).await;
             if appended.is_err() {
                 spool.owed().settle(book, clicks);
+                spool.hub.wake(&[book]);
+            } else {
+                telemetry::spooled(clicks);
+                if away {
+                    spool.away.store(true, Ordering::SeqCst);
+                }
             }
-            spool.appending.fetch_sub(1, Ordering::SeqCst);
+            spool.end_append();
+            spool.filled.notify_one();
             drop(room);
-            appended.map(|()| clicks)
+            appended
         };
         // What is said of it belongs to the request.
         let kept = tokio::spawn(append.in_current_span());
         match kept.await {
-            Ok(Ok(clicks)) => {
-                telemetry::spooled(clicks);
-                self.filled.notify_one();
-                Ok(Taken::Spooled)
-            }
+            Ok(Ok(())) => Ok(Taken::Spooled),
             Ok(Err(error)) => {
                 tracing::error!(error = %telemetry::chain(&error), "clicks could not be spooled");
                 Err(match error {
@@ -229,12 +259,24 @@ impl<S: Store<SpooledClick>> Spool<S> {
         }
     }
 
+    fn begin_append(&self, book: Uuid, clicks: usize) {
+        let mut appending = self.appending();
+        *appending += 1;
+        self.owed().add(book, clicks);
+    }
+
+    fn end_append(&self) {
+        *self.appending() -= 1;
+    }
+
     /// Called when the store was found empty: what is still on the account was damaged on disk.
     pub(super) fn settle_up(&self) {
-        if self.appending.load(Ordering::SeqCst) > 0 || self.store.segments() > 0 {
+        let appending = self.appending();
+        if *appending > 0 || self.store.segments() > 0 {
             return;
         }
         let lost = self.owed().forgive();
+        drop(appending);
         if !lost.is_empty() {
             tracing::warn!(
                 books = lost.len(),
@@ -242,5 +284,11 @@ impl<S: Store<SpooledClick>> Spool<S> {
             );
             self.hub.wake(&lost);
         }
+    }
+
+    fn appending(&self) -> MutexGuard<'_, usize> {
+        self.appending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

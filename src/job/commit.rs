@@ -42,7 +42,10 @@ impl Job {
                 Err(error) => error,
             };
             match error {
-                SubmitError::QueueFull | SubmitError::SpoolFull | SubmitError::Unavailable => {}
+                SubmitError::QueueFull
+                | SubmitError::SpoolFull
+                | SubmitError::Busy
+                | SubmitError::Unavailable => {}
                 SubmitError::LostLease => return self.is_taken(to).await,
                 SubmitError::Refused(Refusal::Closed) => return Err(JobError::Closed(book())),
                 SubmitError::Refused(_) => return Err(JobError::NoSuchBook(book())),

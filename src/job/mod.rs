@@ -264,9 +264,16 @@ impl Job {
     async fn take_all(&mut self, lines: &mut Lines) -> Result<(), JobError> {
         loop {
             let left = self.config.checkpoint_every - self.since_kept;
-            let Some(records) = self.next(lines, left.min(MAX_LINES)).await? else {
+            let Some(mut records) = self.next(lines, left.min(MAX_LINES)).await? else {
                 return Ok(());
             };
+            if let Some(torn) = records.pop_if(|record| record.torn && self.refuses(record)) {
+                let reason = "the last line is not finished; it is left for the next run";
+                self.progress.rejected(torn.line_offset, reason);
+                if records.is_empty() {
+                    return Ok(());
+                }
+            }
             if let Step::Stopped = self.take_in_parts(&records).await? {
                 return Ok(());
             }
@@ -338,17 +345,27 @@ impl Job {
         Ok(Step::Taken)
     }
 
-    /// The clicks of the records, the job's state without them, and what is refused: where it begins,
-    /// and why.
-    fn admit(&self, records: &[Record]) -> (Batch, State, Vec<(u64, String)>) {
-        let known = Arc::clone(&self.known);
-        let circumstances = Circumstances {
-            book: &known,
+    fn circumstances(&self) -> Circumstances<'_> {
+        Circumstances {
+            book: &self.known,
             received_at: Timestamp::now(),
             idempotency_key: self.id_key.as_deref(),
             by_key: false,
             leave_out: None,
-        };
+        }
+    }
+
+    /// Whether a record cannot be read, or is not let in.
+    fn refuses(&self, record: &Record) -> bool {
+        let format = self.config.format;
+        let read = reading::read(record, format, &self.rules, self.circumstances());
+        matches!(read, Reading::Rejected(_))
+    }
+
+    /// The clicks of the records, the job's state without them, and what is refused: where it begins,
+    /// and why.
+    fn admit(&self, records: &[Record]) -> (Batch, State, Vec<(u64, String)>) {
+        let circumstances = self.circumstances();
         let mut batch = Batch::default();
         let mut state = self.stored.state;
         let mut rejections = Vec::new();

@@ -161,6 +161,7 @@ impl Lines {
         Record {
             line_offset,
             offset_after: self.offset,
+            torn: ending == 0 && self.input.may_grow(),
             text,
         }
     }

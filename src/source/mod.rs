@@ -17,6 +17,8 @@ pub struct Record {
     pub line_offset: u64,
     /// Byte after its end, from which a reader that has taken it goes on.
     pub offset_after: u64,
+    /// Its end has not come, and may yet: it is the last one of a file.
+    pub torn: bool,
     /// What it says, without the end of the line.
     pub text: Text,
 }

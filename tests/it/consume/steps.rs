@@ -152,3 +152,22 @@ async fn consume_sets_the_line_aside_that_cannot_be_committed_and_goes_on() {
         assert_eq!(counted(&api, "b").await, 9);
     }
 }
+
+#[tokio::test]
+async fn consume_leaves_a_last_line_that_is_being_written() {
+    let (database, server) = harness::start().await;
+    let api = server.api();
+    api.plain_book("b", 10_000, 0).await;
+    let source = Source::of(2);
+    source.append("{\"page\":\"/p\"");
+    let said = run(&database, &[], source.path()).await.well();
+    assert!(said.contains("not finished"), "{said}");
+    assert_eq!(row(&database).await.unwrap().1["rejected"], 0);
+    source.append(",\"at\":1000}\n");
+    run(&database, &[], source.path()).await.well();
+    assert_eq!(counted(&api, "b").await, 3);
+    // One that can be read needs no end.
+    source.append("{\"page\":\"/p\",\"at\":1000}");
+    run(&database, &[], source.path()).await.well();
+    assert_eq!(counted(&api, "b").await, 4);
+}

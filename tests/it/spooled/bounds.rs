@@ -140,3 +140,27 @@ async fn a_folder_is_one_processs_own_and_must_be_usable() {
     let said = complaint(&file, &database.url());
     assert!(said.contains("PAGETIDE_SPOOL=off"), "{said}");
 }
+
+#[tokio::test]
+async fn what_waits_for_one_database_is_not_thrown_at_another() {
+    let (database, _other) = start().await;
+    let folder = Folder::new();
+    let first = server(&database, &folder).await;
+    let api = first.api();
+    api.plain_book("b", 60_000, 60_000).await;
+    api.clicks("b", click("0", "/a")).await;
+    away(&database).await;
+    spool(&api, "b", &click("1", "/a")).await;
+    first.kill().await;
+    let (another, other) = start().await;
+    let said = complaint(folder.path(), &another.url());
+    assert!(said.contains("another database"), "{said}");
+    drop(other);
+    back(&database).await;
+    let api = server(&database, &folder).await;
+    drained(&api.api()).await;
+    assert_eq!(counted(&api.api(), "b").await, 2);
+    api.terminate().await;
+    // Nothing waits: the folder may serve another.
+    server(&another, &folder).await;
+}

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{Folder, away, back, click, drained, server, spool};
-use crate::harness::load::{counted, views};
+use crate::harness::load::{counted, hold, totals, views};
 use crate::harness::steps::{cure, poison};
 use crate::harness::{start, until};
 
@@ -86,4 +86,30 @@ async fn a_click_that_cannot_be_committed_does_not_stop_the_drain() {
         (counted(&api, "b").await == 5).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_held_book_goes_into_the_spool_and_takes_no_other_with_it() {
+    let (database, _other) = start().await;
+    let folder = Folder::new();
+    let server = server(&database, &folder).await;
+    let api = server.api();
+    for book in ["held", "free"] {
+        api.plain_book(book, 60_000, 60_000).await;
+        api.clicks(book, click("0", "/a")).await;
+    }
+    let mut row = hold(&database, "held").await;
+    spool(&api, "held", &click("1", "/a")).await;
+    for n in 1..=5 {
+        // 200, all of them, and it says nothing of an outage.
+        api.clicks("free", click(&n.to_string(), "/a")).await;
+    }
+    spool(&api, "held", &click("2", "/b")).await;
+    sqlx::raw_sql("ROLLBACK").execute(&mut row).await.unwrap();
+    drained(&api).await;
+    assert_eq!(counted(&api, "held").await, 3);
+    let in_order = "SELECT (string_agg(page, '' ORDER BY seq) = '/a/a/b')::int::bigint
+                    FROM clicks c JOIN books b ON b.id = c.book_id WHERE b.slug = 'held'";
+    assert_eq!(database.number(in_order).await, 1);
+    assert_eq!(totals(&api, "free").await["received"], 6);
 }
