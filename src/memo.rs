@@ -55,12 +55,6 @@ pub(crate) trait ReadError {
     fn is_outage(&self) -> bool;
 }
 
-impl ReadError for sqlx::Error {
-    fn is_outage(&self) -> bool {
-        crate::db::is_unreachable(self)
-    }
-}
-
 impl<V: Clone> Slot<V> {
     fn current(&self) -> Option<V> {
         let found = lock(&self.found);

@@ -9,6 +9,8 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 use uuid::Uuid;
 
+use crate::memo::ReadError;
+
 static MIGRATIONS: Migrator = sqlx::migrate!();
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -76,6 +78,12 @@ pub fn is_unreachable(error: &sqlx::Error) -> bool {
         | sqlx::Error::WorkerCrashed => true,
         sqlx::Error::Database(error) => error.code().is_some_and(|code| is_outage(&code)),
         _ => false,
+    }
+}
+
+impl ReadError for sqlx::Error {
+    fn is_outage(&self) -> bool {
+        is_unreachable(self)
     }
 }
 

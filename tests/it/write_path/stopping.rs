@@ -54,7 +54,7 @@ async fn a_stop_during_a_back_off_takes_no_longer_than_it_must() {
     assert!(took < Duration::from_millis(500), "{took:?}");
     let answer = post.await.unwrap();
     assert!(
-        matches!(answer, Err(SubmitError::Unavailable)),
+        matches!(answer, Err(SubmitError::Busy)),
         "{answer:?}"
     );
     let left = "SELECT (SELECT count(*) FROM dead_letters) + (SELECT count(*) FROM clicks)";
