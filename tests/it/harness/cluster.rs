@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
 
 /// A cluster of its own, brought up as `tests/with-postgres.sh` does; removed when dropped.
 pub(crate) struct Cluster {
@@ -35,6 +38,8 @@ impl Cluster {
                 "--auth=trust",
                 "--encoding=UTF8",
                 "--locale=C",
+                // What was just made is not worth waiting for; what the server writes is.
+                "--no-sync",
             ]);
         });
         cluster.resume();
@@ -78,6 +83,44 @@ impl Cluster {
         assert!(kill.unwrap().success());
     }
 
+    /// Kills all its processes at once, and waits until they are gone.
+    pub(crate) fn kill(&self) {
+        let file = self.folder.join("data/postmaster.pid");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let postmaster = text.lines().next().unwrap().trim().to_owned();
+        // It must not make new ones meanwhile.
+        let stop = Command::new("kill").args(["-STOP", &postmaster]).status();
+        assert!(stop.unwrap().success());
+        let children = Command::new("pgrep").args(["-P", &postmaster]).output();
+        let children = String::from_utf8(children.unwrap().stdout).unwrap();
+        let all: Vec<&str> = std::iter::once(&*postmaster)
+            .chain(children.lines())
+            .collect();
+        // Some may have ended by themselves.
+        let mut kill = Command::new("kill");
+        let kill = kill.arg("-KILL").args(&all).stderr(Stdio::null());
+        kill.status().unwrap();
+        let began = Instant::now();
+        while running(&all) {
+            assert!(began.elapsed() < PATIENCE, "{all:?} cannot be killed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Where nobody reaps it, the postmaster has still a pid, and the files that name it would
+        // keep the next from starting; the next would also have removed its piece of memory.
+        if let Some(memory) = text
+            .lines()
+            .nth(6)
+            .and_then(|l| l.split_whitespace().nth(1))
+        {
+            let mut remove = Command::new("ipcrm");
+            let remove = remove.args(["-m", memory]).stderr(Stdio::null());
+            remove.status().unwrap();
+        }
+        std::fs::remove_file(file).unwrap();
+        let socket = format!(".s.PGSQL.{}.lock", self.port);
+        std::fs::remove_file(self.folder.join(socket)).unwrap();
+    }
+
     /// Its address, through the Unix socket.
     pub(crate) fn socket_url(&self) -> String {
         let (folder, port) = (self.folder.display(), self.port);
@@ -116,6 +159,15 @@ impl Drop for Cluster {
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Whether any of these processes has not ended.
+fn running(pids: &[&str]) -> bool {
+    let list = Command::new("ps")
+        .args(["-o", "stat=", "-p", &pids.join(",")])
+        .output();
+    let list = String::from_utf8(list.unwrap().stdout).unwrap();
+    list.lines().any(|state| !state.trim().starts_with('Z'))
 }
 
 fn root() -> bool {
