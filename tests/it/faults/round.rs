@@ -24,6 +24,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 pub(super) async fn run(seed: u64) -> String {
     let plan = Plan::draw(seed);
     println!("    {plan:?}");
+    let began = Instant::now();
+    let mut laps = Vec::new();
+    let mut lap = |what: &str| laps.push(format!("{what} {:.1} s", began.elapsed().as_secs_f64()));
     let cluster = Cluster::start();
     let url = if plan.tcp {
         cluster.tcp_url()
@@ -35,6 +38,7 @@ pub(super) async fn run(seed: u64) -> String {
     let api = servers.api();
     make_book(&api, &plan.shape).await;
 
+    lap("up");
     let mut readers = Readers::new();
     let mut waiting: Vec<_> = plan.readers.iter().collect();
     waiting.sort_by_key(|reader| reader.joins_after);
@@ -49,13 +53,16 @@ pub(super) async fn run(seed: u64) -> String {
             readers.join(&api, &addresses, reader.by_client).await;
         }
         load.reaches(mark, LONGEST_WAIT).await;
+        lap("hit");
         servers.suffer(fault, &cluster).await;
+        lap("healed");
     }
     for reader in waiting {
         readers.join(&api, &addresses, reader.by_client).await;
     }
     load.reaches(load.acknowledged() + 50, LONGEST_WAIT).await;
     let written = load.finish().await;
+    lap("acknowledged");
     servers.all_is_drained().await;
     let missing = async || {
         let stored = stored(&database).await;
@@ -65,8 +72,10 @@ pub(super) async fn run(seed: u64) -> String {
     // If they never come, the checks say how many.
     let _ = tokio::time::timeout(PATIENCE / 3, until("all are stored", missing)).await;
 
+    lap("drained");
     let api = servers.api();
     let snapshot = caught_up(&api, &mut readers).await;
+    lap("read");
     let standing = standing(&database, &api).await;
     let mut wrong = checks::wrong(&plan.shape, &standing, &written.sent, &written.acknowledged);
     wrong.extend(written.wrong);
@@ -100,7 +109,7 @@ pub(super) async fn run(seed: u64) -> String {
     format!(
         "{} kills; {} clicks stored, {} of {} acknowledged, in {} batches ({} spooled, {} \
          unavailable, {} broken), {} sent again; {} frames; {} readers, {connections} connections, \
-         {resyncs} resyncs",
+         {resyncs} resyncs; {}",
         servers.hits,
         standing.stored.len(),
         written.acknowledged.len(),
@@ -112,6 +121,7 @@ pub(super) async fn run(seed: u64) -> String {
         written.resent,
         standing.position,
         readers.seen.len(),
+        laps.join(", "),
     )
 }
 

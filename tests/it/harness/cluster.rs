@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::PATIENCE;
 
+/// A pid that no process can have.
+const NOBODY: &str = "999999999";
+
 /// A cluster of its own, brought up as `tests/with-postgres.sh` does; removed when dropped.
 pub(crate) struct Cluster {
     folder: PathBuf,
@@ -17,7 +20,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Makes it and starts it.
     pub(crate) fn start() -> Self {
-        let folder = std::env::temp_dir().join(format!("pt-{}", uuid::Uuid::new_v4().simple()));
+        let folder = parent().join(format!("pt-{}", uuid::Uuid::new_v4().simple()));
         std::fs::create_dir(&folder).unwrap();
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
@@ -105,20 +108,15 @@ impl Cluster {
             assert!(began.elapsed() < PATIENCE, "{all:?} cannot be killed");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Where nobody reaps it, the postmaster has still a pid, and the files that name it would
-        // keep the next from starting; the next would also have removed its piece of memory.
-        if let Some(memory) = text
-            .lines()
-            .nth(6)
-            .and_then(|l| l.split_whitespace().nth(1))
-        {
-            let mut remove = Command::new("ipcrm");
-            let remove = remove.args(["-m", memory]).stderr(Stdio::null());
-            remove.status().unwrap();
+        // Where nobody reaps it, the postmaster has still a pid, and the next would take it for one
+        // that runs. The files stay, for they name the memory that the next has to remove.
+        for file in [
+            file,
+            self.folder.join(format!(".s.PGSQL.{}.lock", self.port)),
+        ] {
+            let text = std::fs::read_to_string(&file).unwrap();
+            std::fs::write(&file, text.replacen(&postmaster, NOBODY, 1)).unwrap();
         }
-        std::fs::remove_file(file).unwrap();
-        let socket = format!(".s.PGSQL.{}.lock", self.port);
-        std::fs::remove_file(self.folder.join(socket)).unwrap();
     }
 
     /// Its address, through the Unix socket.
@@ -154,7 +152,8 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if self.folder.join("data/postmaster.pid").exists() {
+        let file = std::fs::read_to_string(self.folder.join("data/postmaster.pid"));
+        if file.is_ok_and(|text| !text.starts_with(NOBODY)) {
             self.stop("immediate");
         }
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -168,6 +167,17 @@ fn running(pids: &[&str]) -> bool {
         .output();
     let list = String::from_utf8(list.unwrap().stdout).unwrap();
     list.lines().any(|state| !state.trim().starts_with('Z'))
+}
+
+/// Beside the cluster of all tests, which is in memory where there is room: whoever kills processes
+/// loses nothing that was written, and recovery syncs a thousand files.
+fn parent() -> PathBuf {
+    let other = std::env::var("PAGETIDE_TEST_POSTGRES").unwrap_or_default();
+    let socket = other
+        .split(['?', '&'])
+        .find_map(|part| part.strip_prefix("host="));
+    let parent = socket.and_then(|folder| Path::new(folder).parent());
+    parent.map_or_else(std::env::temp_dir, Path::to_owned)
 }
 
 fn root() -> bool {
