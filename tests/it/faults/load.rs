@@ -1,6 +1,7 @@
 //! Writers: each posts a batch until it is acknowledged, and again what was acknowledged before.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -44,6 +45,8 @@ pub(super) struct Written {
     pub(super) batches: usize,
     /// Clicks that were sent although they had been acknowledged.
     pub(super) resent: usize,
+    /// Clicks that a post had committed which was not answered.
+    pub(super) unanswered: usize,
     /// Batches that were acknowledged as spooled.
     pub(super) spooled: usize,
     pub(super) unavailable: usize,
@@ -51,6 +54,27 @@ pub(super) struct Written {
     pub(super) broken: usize,
     /// Answers that must not be given.
     pub(super) wrong: Vec<String>,
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            batches,
+            resent,
+            unanswered,
+            spooled,
+            unavailable,
+            broken,
+            ..
+        } = self;
+        let (sent, acknowledged) = (self.sent.len(), self.acknowledged.len());
+        write!(
+            f,
+            "{batches} batches with {sent} clicks, {acknowledged} acknowledged, {unanswered} of \
+             them only when sent again though committed, {resent} sent again on purpose; \
+             {spooled} batches spooled, {unavailable} unavailable, {broken} posts broken"
+        )
+    }
 }
 
 impl Load {
@@ -99,6 +123,7 @@ impl Load {
             sum.acknowledged.extend(one.acknowledged);
             sum.batches += one.batches;
             sum.resent += one.resent;
+            sum.unanswered += one.unanswered;
             sum.spooled += one.spooled;
             sum.unavailable += one.unavailable;
             sum.broken += one.broken;
@@ -129,25 +154,30 @@ impl Writer {
             let batch = self.batch(number, &mut rng);
             let body = self.body(&batch);
             let first = rng.random_range(0..self.common.spools.len());
-            if rng.random_ratio(self.plan.twice, 100) {
+            let mut acknowledged = false;
+            let twice = rng.random_ratio(self.plan.twice, 100);
+            if twice {
                 // Both at once, and to the other server if there is one.
                 let second = (first + 1) % self.common.spools.len();
                 let (one, other) = tokio::join!(self.post(first, &body), self.post(second, &body));
-                self.judge(first, one, batch.len());
-                self.judge(second, other, batch.len());
+                acknowledged |= self.judge(first, one, &batch);
+                acknowledged |= self.judge(second, other, &batch);
             }
             let gives_up = rng.random_ratio(self.plan.gives_up, 100);
             let mut slot = first;
-            let acknowledged = loop {
+            loop {
                 let answer = self.post(slot, &body).await;
-                let acknowledged = self.judge(slot, answer, batch.len());
+                if !twice && let Ok(Some(answer)) = &answer {
+                    self.count_unanswered(answer, &batch);
+                }
+                acknowledged |= self.judge(slot, answer, &batch);
                 if acknowledged || gives_up {
-                    break acknowledged;
+                    break;
                 }
                 slot = (slot + 1) % self.common.spools.len();
                 // As a client would, only sooner.
                 tokio::time::sleep(Duration::from_millis(10)).await;
-            };
+            }
             self.written.batches += 1;
             if !acknowledged {
                 // Perhaps it counts, perhaps not: the log of clicks says.
@@ -216,12 +246,35 @@ impl Writer {
         answered.map_err(|_| format!("server {slot} left a post without an answer"))
     }
 
+    /// New clicks of which the receipt says that they are known.
+    fn count_unanswered(&mut self, answer: &Answer, batch: &[Uuid]) {
+        let receipt = if answer.status == 200 {
+            answer.json()
+        } else {
+            return;
+        };
+        let known = receipt["exceptions"].as_array().unwrap().iter();
+        let known = known.filter(|exception| exception["status"] == "duplicate");
+        let known: Vec<&str> = known.filter_map(|e| e["id"].as_str()).collect();
+        let new: HashSet<&Uuid> = batch
+            .iter()
+            .filter(|id| !self.written.acknowledged.contains(id))
+            .collect();
+        for id in new {
+            // One that is there twice is known the second time.
+            let times = batch.iter().filter(|other| *other == id).count();
+            let id = id.to_string();
+            let said = known.iter().filter(|known| **known == id).count();
+            self.written.unanswered += usize::from(said == times);
+        }
+    }
+
     /// Whether the batch is acknowledged.
     fn judge(
         &mut self,
         slot: usize,
         answer: Result<Option<Answer>, String>,
-        clicks: usize,
+        batch: &[Uuid],
     ) -> bool {
         let answer = match answer {
             Ok(Some(answer)) => answer,
@@ -235,7 +288,7 @@ impl Writer {
             }
         };
         let number = |name: &str| answer.json()[name].as_u64().unwrap_or(0);
-        let clicks = u64::try_from(clicks).unwrap();
+        let clicks = u64::try_from(batch.len()).unwrap();
         let right = match answer.status.as_u16() {
             200 => {
                 let judged = number("on_time") + number("late") + number("duplicates");

@@ -78,7 +78,7 @@ pub(super) async fn run(seed: u64) -> String {
     lap("read");
     let standing = standing(&database, &api).await;
     let mut wrong = checks::wrong(&plan.shape, &standing, &written.sent, &written.acknowledged);
-    wrong.extend(written.wrong);
+    wrong.extend(written.wrong.iter().cloned());
     wrong.extend(servers.damage());
     let known = Known::of_snapshot(&snapshot);
     let (mut connections, mut resyncs) = (0, 0);
@@ -107,18 +107,10 @@ pub(super) async fn run(seed: u64) -> String {
         panic!("{many} things are wrong; the logs are in {folder}\n    {wrong}");
     }
     format!(
-        "{} kills; {} clicks stored, {} of {} acknowledged, in {} batches ({} spooled, {} \
-         unavailable, {} broken), {} sent again; {} frames; {} readers, {connections} connections, \
+        "{} kills; {written}; {} clicks stored, {} frames; {} readers, {connections} connections, \
          {resyncs} resyncs; {}",
         servers.hits,
         standing.stored.len(),
-        written.acknowledged.len(),
-        written.sent.len(),
-        written.batches,
-        written.spooled,
-        written.unavailable,
-        written.broken,
-        written.resent,
         standing.position,
         readers.seen.len(),
         laps.join(", "),
