@@ -243,7 +243,10 @@ impl Writer {
         let request = self.api.http.post(format!("{url}/v1/books/b/clicks"));
         let request = request.bearer_auth(&self.api.token).json(body);
         let answered = tokio::time::timeout(PATIENCE / 2, answer(request)).await;
-        answered.map_err(|_| format!("server {slot} left a post without an answer"))
+        let answered = answered.map_err(|_| format!("server {slot} left a post without an answer"));
+        tokio::time::sleep(self.plan.latency).await;
+        let lost = self.addresses.borrow()[slot].as_ref() != Some(&url);
+        answered.map(|answer| answer.filter(|_| !lost))
     }
 
     /// New clicks of which the receipt says that they are known.

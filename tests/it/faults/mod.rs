@@ -10,6 +10,7 @@
 #![allow(clippy::print_stdout, reason = "says what was seen")]
 
 mod checks;
+mod line;
 mod load;
 mod plan;
 mod readers;

@@ -12,8 +12,8 @@ pub(super) struct Plan {
     /// One or two; whether each has a spool.
     pub(super) spools: Vec<bool>,
     pub(super) lanes: usize,
-    /// Whether servers reach Postgres over TCP rather than through a socket.
-    pub(super) tcp: bool,
+    /// How slow the line to Postgres is; without it, they reach it through a socket.
+    pub(super) line: Option<Duration>,
     pub(super) shape: Shape,
     pub(super) writers: Vec<Writing>,
     pub(super) readers: Vec<Reading>,
@@ -47,6 +47,8 @@ pub(super) struct Writing {
     pub(super) gives_up: u32,
     /// How far the time of its clicks moves with each batch.
     pub(super) step_ms: i64,
+    /// How long answers are on their way; those of a server that is killed meanwhile are lost.
+    pub(super) latency: Duration,
     /// Between two batches.
     pub(super) pause: Duration,
 }
@@ -110,7 +112,7 @@ impl Plan {
         Self {
             spools: (0..servers).map(|_| rng.random_ratio(3, 4)).collect(),
             lanes: one_of(rng, &[1, 2, 4]),
-            tcp: rng.random(),
+            line: one_of(rng, &[None, Some(1), Some(5)]).map(Duration::from_millis),
             shape: Shape {
                 buffer_frames: one_of(rng, &[16, 64, 65_536, 65_536]),
                 pages,
@@ -147,6 +149,7 @@ fn writing(rng: &mut StdRng) -> Writing {
         twice: rng.random_range(0..=15),
         gives_up: rng.random_range(0..=30),
         step_ms: rng.random_range(1..=40),
+        latency: Duration::from_millis(one_of(rng, &[0, 20, 100])),
         pause: ms(rng, 10),
     }
 }

@@ -8,6 +8,7 @@ use sqlx::Row;
 use tokio::sync::watch;
 
 use super::checks::{self, Click, Counts, Standing};
+use super::line::Line;
 use super::load::Load;
 use super::plan::{Fault, Hit, Plan, Shape};
 use super::readers::Readers;
@@ -28,13 +29,8 @@ pub(super) async fn run(seed: u64) -> String {
     let mut laps = Vec::new();
     let mut lap = |what: &str| laps.push(format!("{what} {:.1} s", began.elapsed().as_secs_f64()));
     let cluster = Cluster::start();
-    let url = if plan.tcp {
-        cluster.tcp_url()
-    } else {
-        cluster.socket_url()
-    };
-    let database = Database::create_on(url).await;
-    let mut servers = Servers::start(&plan, &database).await;
+    let database = Database::create_on(cluster.socket_url()).await;
+    let mut servers = Servers::start(&plan, &cluster, &database).await;
     let api = servers.api();
     make_book(&api, &plan.shape).await;
 
@@ -205,22 +201,30 @@ struct Servers {
     spools: Vec<bool>,
     lanes: String,
     database: String,
+    line: Option<Line>,
     folder: PathBuf,
     hits: usize,
     keep: bool,
 }
 
 impl Servers {
-    async fn start(plan: &Plan, database: &Database) -> Self {
+    async fn start(plan: &Plan, cluster: &Cluster, database: &Database) -> Self {
         let name = format!("pt-faults-{}", uuid::Uuid::new_v4().simple());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir(&folder).unwrap();
+        let (mut line, mut url) = (None, database.url());
+        if let Some(delay) = plan.line {
+            let slow = Line::start(cluster.port(), delay).await;
+            url = database.url_over_tcp(slow.port);
+            line = Some(slow);
+        }
         let mut servers = Self {
             slots: plan.spools.iter().map(|_| None).collect(),
             addresses: watch::Sender::new(vec![None; plan.spools.len()]),
             spools: plan.spools.clone(),
             lanes: plan.lanes.to_string(),
-            database: database.url(),
+            database: url,
+            line,
             folder,
             hits: 0,
             keep: false,
@@ -283,14 +287,18 @@ impl Servers {
             // A random moment, not a wait.
             tokio::time::sleep(*pause).await;
             self.hits += 1;
+            if let (None, Some(line)) = (hit.server(), &self.line) {
+                line.cut();
+            }
             match hit {
                 Hit::KillPostgres => cluster.kill(),
                 Hit::StopPostgres => cluster.stop("immediate"),
                 Hit::KillServer(slot) => {
                     let server = self.slots[*slot].take().unwrap();
+                    // What it has answered so far, and is on its way, is lost.
+                    self.addresses.send_modify(|all| all[*slot] = None);
                     server.signal("KILL");
                     assert!(!server.ended().await.success());
-                    self.addresses.send_modify(|all| all[*slot] = None);
                 }
                 Hit::EndServer(slot) => {
                     let server = self.slots[*slot].take().unwrap();

@@ -125,6 +125,11 @@ impl Cluster {
         format!("postgres:///postgres?host={folder}&port={port}&user=postgres")
     }
 
+    /// Where it listens on the loopback.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Its address, over TCP.
     pub(crate) fn tcp_url(&self) -> String {
         let port = self.port;
