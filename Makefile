@@ -1,6 +1,6 @@
 # `make run` brings the service up; `make test` is what CI runs.
 
-.PHONY: run test lint openapi sqlx
+.PHONY: run test faults lint openapi sqlx
 
 # The pages are for those who work on the code, so they show and name what is private.
 DOCFLAGS = -D warnings -A rustdoc::private-intra-doc-links
@@ -17,6 +17,13 @@ test:
 	SQLX_OFFLINE=true tests/with-postgres.sh cargo nextest run
 	SQLX_OFFLINE=true RUSTDOCFLAGS="$(DOCFLAGS)" cargo doc --no-deps --document-private-items --quiet
 	tests/with-postgres.sh bash tests/sqlx-is-current.sh
+
+# Kills servers and Postgres at random moments, fifty rounds of it; `make test` has five.
+# PAGETIDE_FAULT_SEED=0x… PAGETIDE_FAULT_ROUNDS=1 repeats a round.
+faults: export PAGETIDE_FAULT_ROUNDS ?= 50
+faults:
+	bash tests/install.sh
+	SQLX_OFFLINE=true tests/with-postgres.sh cargo nextest run --profile faults --no-capture -E 'test(faults::rounds)'
 
 lint:
 	cargo fmt

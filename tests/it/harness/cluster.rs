@@ -2,6 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
+
+/// A pid that no process can have.
+const NOBODY: &str = "999999999";
 
 /// A cluster of its own, brought up as `tests/with-postgres.sh` does; removed when dropped.
 pub(crate) struct Cluster {
@@ -14,7 +20,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Makes it and starts it.
     pub(crate) fn start() -> Self {
-        let folder = std::env::temp_dir().join(format!("pt-{}", uuid::Uuid::new_v4().simple()));
+        let folder = parent().join(format!("pt-{}", uuid::Uuid::new_v4().simple()));
         std::fs::create_dir(&folder).unwrap();
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
@@ -35,6 +41,8 @@ impl Cluster {
                 "--auth=trust",
                 "--encoding=UTF8",
                 "--locale=C",
+                // What was just made is not worth waiting for; what the server writes is.
+                "--no-sync",
             ]);
         });
         cluster.resume();
@@ -78,10 +86,48 @@ impl Cluster {
         assert!(kill.unwrap().success());
     }
 
+    /// Kills all its processes at once, and waits until they are gone.
+    pub(crate) fn kill(&self) {
+        let file = self.folder.join("data/postmaster.pid");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let postmaster = text.lines().next().unwrap().trim().to_owned();
+        // It must not make new ones meanwhile.
+        let stop = Command::new("kill").args(["-STOP", &postmaster]).status();
+        assert!(stop.unwrap().success());
+        let children = Command::new("pgrep").args(["-P", &postmaster]).output();
+        let children = String::from_utf8(children.unwrap().stdout).unwrap();
+        let all: Vec<&str> = std::iter::once(&*postmaster)
+            .chain(children.lines())
+            .collect();
+        // Some may have ended by themselves.
+        let mut kill = Command::new("kill");
+        let kill = kill.arg("-KILL").args(&all).stderr(Stdio::null());
+        kill.status().unwrap();
+        let began = Instant::now();
+        while running(&all) {
+            assert!(began.elapsed() < PATIENCE, "{all:?} cannot be killed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Where nobody reaps it, the postmaster has still a pid, and the next would take it for one
+        // that runs. The files stay, for they name the memory that the next has to remove.
+        for file in [
+            file,
+            self.folder.join(format!(".s.PGSQL.{}.lock", self.port)),
+        ] {
+            let text = std::fs::read_to_string(&file).unwrap();
+            std::fs::write(&file, text.replacen(&postmaster, NOBODY, 1)).unwrap();
+        }
+    }
+
     /// Its address, through the Unix socket.
     pub(crate) fn socket_url(&self) -> String {
         let (folder, port) = (self.folder.display(), self.port);
         format!("postgres:///postgres?host={folder}&port={port}&user=postgres")
+    }
+
+    /// Where it listens on the loopback.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// Its address, over TCP.
@@ -111,11 +157,32 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if self.folder.join("data/postmaster.pid").exists() {
+        let file = std::fs::read_to_string(self.folder.join("data/postmaster.pid"));
+        if file.is_ok_and(|text| !text.starts_with(NOBODY)) {
             self.stop("immediate");
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Whether any of these processes has not ended.
+fn running(pids: &[&str]) -> bool {
+    let list = Command::new("ps")
+        .args(["-o", "stat=", "-p", &pids.join(",")])
+        .output();
+    let list = String::from_utf8(list.unwrap().stdout).unwrap();
+    list.lines().any(|state| !state.trim().starts_with('Z'))
+}
+
+/// Beside the cluster of all tests, which is in memory where there is room: whoever kills processes
+/// loses nothing that was written, and recovery syncs a thousand files.
+fn parent() -> PathBuf {
+    let other = std::env::var("PAGETIDE_TEST_POSTGRES").unwrap_or_default();
+    let socket = other
+        .split(['?', '&'])
+        .find_map(|part| part.strip_prefix("host="));
+    let parent = socket.and_then(|folder| Path::new(folder).parent());
+    parent.map_or_else(std::env::temp_dir, Path::to_owned)
 }
 
 fn root() -> bool {

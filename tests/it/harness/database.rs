@@ -33,6 +33,12 @@ impl Database {
             .replacen("///postgres?", &format!("///{}?", self.name), 1)
     }
 
+    /// Its address through something that listens on a port of the loopback.
+    pub(crate) fn url_over_tcp(&self, port: u16) -> String {
+        let name = &self.name;
+        format!("postgres:///{name}?host=127.0.0.1&port={port}&user=postgres&sslmode=disable")
+    }
+
     /// A connection to it.
     pub(crate) async fn connect(&self) -> PgConnection {
         let options = PgConnectOptions::from_str(&self.url()).unwrap();

@@ -64,7 +64,14 @@ impl Server {
     }
 
     /// Starts `command` and waits until it listens.
-    pub(crate) async fn spawn(mut command: Command) -> Self {
+    pub(crate) async fn spawn(command: Command) -> Self {
+        let server = Self::try_spawn(command).await;
+        server
+            .unwrap_or_else(|said| panic!("the server ended before it listened; it said {said:?}"))
+    }
+
+    /// The same; what it said, if it ends before it listens.
+    pub(crate) async fn try_spawn(mut command: Command) -> Result<Self, Vec<String>> {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -77,15 +84,18 @@ impl Server {
             while let Some(line) = lines.next_line().await.unwrap() {
                 said.push(line.clone());
                 if let Some(url) = line.strip_prefix("listening on ") {
-                    return url.to_owned();
+                    return Some(url.to_owned());
                 }
             }
-            panic!("the server ended before it listened; it said {said:?}");
+            None
         };
         let url = tokio::time::timeout(PATIENCE, listening).await.unwrap();
+        let Some(url) = url else {
+            return Err(said);
+        };
         // Whatever else it says is read, so that it never waits for a reader.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Self { child, url, said }
+        Ok(Self { child, url, said })
     }
 
     /// A client with the admin token.

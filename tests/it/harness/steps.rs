@@ -120,11 +120,19 @@ impl Known {
         known
     }
 
-    /// Takes in what a frame says: values are absolute.
+    /// Takes in what a frame says: values are absolute, and what is replaced goes first.
     pub(crate) fn learn(&mut self, data: &Value) {
-        if data["type"] == "counts" {
-            self.set_all(&data["panes"]);
+        if data["type"] != "counts" {
+            return;
         }
+        for pane in data["panes"].as_array().unwrap() {
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            for gone in pane["replaces"].as_array().unwrap_or(&Vec::new()) {
+                let [start, end, group] = ["start", "end", "group"].map(|name| text(&gone[name]));
+                self.0.remove(&[text(&pane["rollup"]), start, end, group]);
+            }
+        }
+        self.set_all(&data["panes"]);
     }
 }
 
