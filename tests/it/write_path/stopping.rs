@@ -53,10 +53,7 @@ async fn a_stop_during_a_back_off_takes_no_longer_than_it_must() {
     println!("stopped after {took:?}");
     assert!(took < Duration::from_millis(500), "{took:?}");
     let answer = post.await.unwrap();
-    assert!(
-        matches!(answer, Err(SubmitError::Busy)),
-        "{answer:?}"
-    );
+    assert!(matches!(answer, Err(SubmitError::Busy)), "{answer:?}");
     let left = "SELECT (SELECT count(*) FROM dead_letters) + (SELECT count(*) FROM clicks)";
     assert_eq!(database.number(left).await, 0);
 }
