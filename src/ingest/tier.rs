@@ -179,6 +179,10 @@ impl<S: Store<SpooledClick>> Spool<S> {
 
     /// Keeps the clicks where they survive a crash.
     async fn keep(self: &Arc<Self>, book: Uuid, batch: Arc<Batch>) -> Result<Taken, SubmitError> {
+        // The store would say so itself, but only after it was handed all the lines.
+        if self.is_full() {
+            return Err(refused(&AppendError::Full));
+        }
         let room = Arc::clone(&self.room).try_acquire_many_owned(weight(&batch));
         let room = room.map_err(|_| SubmitError::QueueFull)?;
         let spool = Arc::clone(self);
@@ -210,13 +214,7 @@ impl<S: Store<SpooledClick>> Spool<S> {
                 self.filled.notify_one();
                 Ok(Taken::Spooled)
             }
-            Ok(Err(error)) => {
-                tracing::error!(error = %telemetry::chain(&error), "clicks could not be spooled");
-                Err(match error {
-                    AppendError::Full => SubmitError::SpoolFull,
-                    AppendError::Io(_) => SubmitError::Unavailable,
-                })
-            }
+            Ok(Err(error)) => Err(refused(&error)),
             Err(_) => Err(SubmitError::Unavailable),
         }
     }
@@ -234,5 +232,14 @@ impl<S: Store<SpooledClick>> Spool<S> {
             );
             self.hub.wake(&lost);
         }
+    }
+}
+
+/// What becomes of a request whose clicks could not be kept.
+fn refused(error: &AppendError) -> SubmitError {
+    tracing::error!(error = %telemetry::chain(error), "clicks could not be spooled");
+    match error {
+        AppendError::Full => SubmitError::SpoolFull,
+        AppendError::Io(_) => SubmitError::Unavailable,
     }
 }
