@@ -27,6 +27,7 @@ mod counts;
 mod counts_queries;
 mod counts_sessions;
 mod embedded;
+mod flood;
 mod held_row;
 mod local_days;
 mod openapi;
