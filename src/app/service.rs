@@ -26,6 +26,7 @@ use crate::access::token::Tokens;
 use crate::book;
 use crate::book::directory::Directory;
 use crate::config::ServeConfig;
+use crate::http::aside::Aside;
 use crate::http::serve::serve;
 use crate::http::state::{AppState, Streams};
 use crate::http::{metrics_router, router};
@@ -128,6 +129,7 @@ impl Service {
             streams: Arc::new(streams(config, &drain)),
             stalls,
             metrics,
+            aside: Aside::default(),
             purge,
             pool: pool.clone(),
             long_reads: long_reads.clone(),

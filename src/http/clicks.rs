@@ -1,8 +1,10 @@
 //! `POST /v1/books/{book}/clicks`: where clicks come in.
 
 use std::io::Read;
+use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -16,9 +18,11 @@ use super::problem::{Code, Problem, ProblemBody};
 use super::receipt::{ReceiptBody, Sent, SpooledBody};
 use super::state::AppState;
 use crate::access::scope::Scope;
+use crate::book::directory::Known;
 use crate::bot;
 use crate::ingest::admission::{self, Circumstances};
 use crate::ingest::body::Form;
+use crate::ingest::commit::Batch;
 use crate::ingest::lane::SubmitError;
 use crate::ingest::tier::Taken;
 use crate::telemetry;
@@ -111,23 +115,21 @@ pub(super) async fn post(
     let received_at = Timestamp::now();
     let Writer { auth, by_key } = writer;
     let known = auth.book(&state, &name, Scope::Write).await?;
-    let form = form_of(&headers)?;
-    let unpacked = unpacked(&headers, &body)?;
-    let admitted = admission::admit(
-        form,
-        unpacked.as_deref().unwrap_or(&body),
-        Circumstances {
-            book: &known,
-            received_at,
-            idempotency_key: idempotency_key(&headers)?,
-            by_key,
-            leave_out: (by_key && known.book.settings.filter_bots && sent_by_bot(&headers))
-                .then_some(BOT),
-        },
-    )?;
-    let (batch, sent) = Sent::of(admitted);
+    let book = known.book.id;
+    let posted = Posted {
+        headers,
+        body,
+        known,
+        received_at,
+        by_key,
+    };
+    let (batch, sent) = if posted.is_large() {
+        state.aside.run(move || posted.read()).await??
+    } else {
+        posted.read()?
+    };
     let bots = batch.filtered;
-    match state.tier.submit(known.book.id, batch).await {
+    match state.tier.submit(book, batch).await {
         // They count in the totals; where that cannot be done, the answer is the same.
         Ok(_) | Err(SubmitError::QueueFull | SubmitError::Busy | SubmitError::Unavailable)
             if sent.nothing_good() =>
@@ -145,6 +147,45 @@ pub(super) async fn post(
             })
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Most bytes of a body that is read where it arrives.
+const SMALL_BYTES: usize = 32 * 1024;
+
+/// What was sent, and what is needed to read it.
+struct Posted {
+    headers: HeaderMap,
+    body: Bytes,
+    known: Arc<Known>,
+    received_at: Timestamp,
+    by_key: bool,
+}
+
+impl Posted {
+    /// How large a compressed one is, is not known before.
+    fn is_large(&self) -> bool {
+        self.body.len() > SMALL_BYTES || self.headers.contains_key(CONTENT_ENCODING)
+    }
+
+    /// Its clicks. The body ends here: the queue bounds what waits in it by the size of clicks, and
+    /// knows nothing of the bytes they came in.
+    fn read(self) -> Result<(Batch, Sent), Problem> {
+        let form = form_of(&self.headers)?;
+        let unpacked = unpacked(&self.headers, &self.body)?;
+        let filter_bots = self.by_key && self.known.book.settings.filter_bots;
+        let admitted = admission::admit(
+            form,
+            unpacked.as_deref().unwrap_or(&self.body),
+            Circumstances {
+                book: &self.known,
+                received_at: self.received_at,
+                idempotency_key: idempotency_key(&self.headers)?,
+                by_key: self.by_key,
+                leave_out: (filter_bots && sent_by_bot(&self.headers)).then_some(BOT),
+            },
+        )?;
+        Ok(Sent::of(admitted))
     }
 }
 

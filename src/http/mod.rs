@@ -3,6 +3,7 @@
 //! One file for each resource. A new endpoint: a handler with `#[utoipa::path]` in the file of its
 //! resource, and its name in [`documented`]. What goes wrong becomes a [`problem`].
 
+pub(crate) mod aside;
 mod books;
 mod chapters;
 mod clicks;

@@ -8,6 +8,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
+use super::aside::Aside;
 use crate::access::ended::EndedTokens;
 use crate::access::token::Tokens;
 use crate::book::directory::Directory;
@@ -34,6 +35,8 @@ pub(crate) struct AppState {
     pub(crate) streams: Arc<Streams>,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) metrics: PrometheusHandle,
+    /// Where large bodies are read.
+    pub(crate) aside: Aside,
     /// Rings when a book was deleted, so that its rows are removed.
     pub(crate) purge: Arc<tokio::sync::Notify>,
 }

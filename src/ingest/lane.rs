@@ -74,7 +74,8 @@ impl Work {
 }
 
 /// How much room clicks take in a queue, in clicks: one that is larger than a kibibyte counts as
-/// several, so that the bound is one of memory too.
+/// several, so that the bound is one of memory too. Of those that were not let in, the reasons wait
+/// for the answer.
 pub(super) fn weight(batch: &Batch) -> u32 {
     let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let bytes = batch.clicks.iter().map(|click| {
@@ -87,7 +88,8 @@ pub(super) fn weight(batch: &Batch) -> u32 {
         size_of::<Click>() + click.page.len() + optional.map(length).iter().sum::<usize>()
     });
     let kibibytes = bytes.sum::<usize>() / 1024;
-    u32::try_from(kibibytes.max(batch.clicks.len()).max(1)).unwrap_or(u32::MAX)
+    let sent = batch.clicks.len() + batch.rejected + batch.filtered;
+    u32::try_from(kibibytes.max(sent).max(1)).unwrap_or(u32::MAX)
 }
 
 /// Why a request was not carried out.
@@ -343,6 +345,17 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_let_in_takes_room_for_its_reasons() {
+        let batch = Batch {
+            rejected: 9_000,
+            filtered: 500,
+            ..Batch::default()
+        };
+        assert_eq!(weight(&batch), 9_500);
+        assert_eq!(weight(&Batch::default()), 1);
+    }
 
     #[test]
     fn a_book_keeps_to_its_lane_and_books_spread() {

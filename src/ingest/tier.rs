@@ -210,6 +210,10 @@ impl<S: Store<SpooledClick>> Spool<S> {
         batch: Arc<Batch>,
         away: bool,
     ) -> Result<Taken, SubmitError> {
+        // The store would say so itself, but only after it was handed all the lines.
+        if self.is_full() {
+            return Err(refused(&AppendError::Full));
+        }
         let room = Arc::clone(&self.room).try_acquire_many_owned(weight(&batch));
         let room = room.map_err(|_| SubmitError::QueueFull)?;
         let spool = Arc::clone(self);
@@ -248,13 +252,7 @@ impl<S: Store<SpooledClick>> Spool<S> {
         let kept = tokio::spawn(append.in_current_span());
         match kept.await {
             Ok(Ok(())) => Ok(Taken::Spooled),
-            Ok(Err(error)) => {
-                tracing::error!(error = %telemetry::chain(&error), "clicks could not be spooled");
-                Err(match error {
-                    AppendError::Full => SubmitError::SpoolFull,
-                    AppendError::Io(_) => SubmitError::Unavailable,
-                })
-            }
+            Ok(Err(error)) => Err(refused(&error)),
             Err(_) => Err(SubmitError::Unavailable),
         }
     }
@@ -290,5 +288,14 @@ impl<S: Store<SpooledClick>> Spool<S> {
         self.appending
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What becomes of a request whose clicks could not be kept.
+fn refused(error: &AppendError) -> SubmitError {
+    tracing::error!(error = %telemetry::chain(error), "clicks could not be spooled");
+    match error {
+        AppendError::Full => SubmitError::SpoolFull,
+        AppendError::Io(_) => SubmitError::Unavailable,
     }
 }

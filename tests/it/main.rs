@@ -28,6 +28,7 @@ mod counts_queries;
 mod counts_sessions;
 mod embedded;
 mod faults;
+mod flood;
 mod held_row;
 mod local_days;
 mod openapi;

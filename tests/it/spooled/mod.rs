@@ -19,16 +19,16 @@ use crate::harness::steps::execute;
 use crate::harness::{Api, Database, Server, until};
 
 /// A data folder that is removed at the end.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = std::env::temp_dir().join(format!("pt-spool-{}", Uuid::new_v4().simple()));
         std::fs::create_dir(&folder).unwrap();
         Self(folder)
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
@@ -69,7 +69,7 @@ impl Drop for Folder {
 }
 
 /// From now on no click can be written, as if the database were shutting down; all else goes on.
-async fn away(database: &Database) {
+pub(crate) async fn away(database: &Database) {
     let sql = "CREATE FUNCTION away() RETURNS trigger LANGUAGE plpgsql AS $$
                BEGIN RAISE EXCEPTION 'away' USING ERRCODE = '57P03'; END $$;
                CREATE TRIGGER away BEFORE INSERT ON clicks
@@ -78,7 +78,7 @@ async fn away(database: &Database) {
 }
 
 /// The end of [`away`].
-async fn back(database: &Database) {
+pub(crate) async fn back(database: &Database) {
     execute(database, "DROP TRIGGER away ON clicks; DROP FUNCTION away").await;
 }
 
@@ -105,7 +105,7 @@ async fn check(api: &Api) -> Value {
 }
 
 /// Waits until nothing is left in the spool.
-async fn drained(api: &Api) {
+pub(crate) async fn drained(api: &Api) {
     until("the spool is empty", async || {
         check(api).await.get("detail").is_none().then_some(())
     })
