@@ -293,9 +293,12 @@ impl<S: Store<SpooledClick>> Spool<S> {
 
 /// What becomes of a request whose clicks could not be kept.
 fn refused(error: &AppendError) -> SubmitError {
-    tracing::error!(error = %telemetry::chain(error), "clicks could not be spooled");
     match error {
+        // Readiness tells of it, and a flood must not flood the log too.
         AppendError::Full => SubmitError::SpoolFull,
-        AppendError::Io(_) => SubmitError::Unavailable,
+        AppendError::Io(_) => {
+            tracing::error!(error = %telemetry::chain(error), "clicks could not be spooled");
+            SubmitError::Unavailable
+        }
     }
 }
