@@ -147,7 +147,7 @@ pub struct Advanced {
     /// How many write transactions run at once [default: the number of cores, 2 to 8]
     #[arg(long, env = "PAGETIDE_LANES", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub lanes: Option<u16>,
-    /// How long a busy lane gathers clicks before its next transaction.
+    /// How long a busy lane waits at most for as many clicks as its last transaction had.
     #[arg(long, env = "PAGETIDE_GATHER_MS", default_value_t = 3)]
     pub gather_ms: u64,
     /// Most clicks that wait in a lane; above it, clients are told to come back.

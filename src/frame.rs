@@ -1,13 +1,27 @@
 //! Frames: the messages of a book's event stream, as they are minted and stored.
 //!
-//! A frame is written once, in the transaction that it tells of, and its bytes are sent as they
-//! are. Nothing here knows how a stream is served.
+//! A frame is written in the transaction that it tells of, and its bytes are sent as they are. In the
+//! older half of a large buffer neighbours are merged later (`buffer`, by the rule of `merge`): the
+//! bytes of a position then say more than they did, and other positions are gone. Nothing here knows
+//! how a stream is served.
+
+mod buffer;
+mod merge;
+mod store;
+
+#[cfg(test)]
+mod buffer_tests;
+#[cfg(test)]
+mod merge_laws;
+#[cfg(test)]
+mod merge_tests;
+#[cfg(test)]
+mod testing;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::book::Totals;
@@ -17,6 +31,9 @@ use crate::engine::{Changed, Pane};
 use crate::rollup::Rollup;
 use crate::structure::Chapter;
 use crate::time::Timestamp;
+
+pub use buffer::{Pruned, Pruning, prune};
+pub use store::store;
 
 /// Most bytes of a frame's data.
 pub const MAX_FRAME_BYTES: usize = 256 * 1024;
@@ -87,12 +104,31 @@ struct PaneBody<'a> {
     rollup: &'a str,
     start: Timestamp,
     end: Timestamp,
-    pane: &'static str,
+    pane: Kind,
     values: BTreeMap<&'a str, Value>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     replaces: &'a [Replaced<'a>],
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     truncated: bool,
+}
+
+/// Why a pane's values are told, as frames say it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Late,
+    OnTime,
+    Early,
+}
+
+impl From<Pane> for Kind {
+    fn from(pane: Pane) -> Self {
+        match pane {
+            Pane::Late => Self::Late,
+            Pane::OnTime => Self::OnTime,
+            Pane::Early => Self::Early,
+        }
+    }
 }
 
 /// A session that went into another, under the bounds that readers were shown it by.
@@ -210,11 +246,7 @@ fn pane_json(
         rollup: &rollups[usize::from(key.rollup)].name,
         start: Timestamp::saturating_from_millis(key.start_ms),
         end: Timestamp::saturating_from_millis(key.end_ms),
-        pane: match pane {
-            Pane::Late => "late",
-            Pane::OnTime => "on_time",
-            Pane::Early => "early",
-        },
+        pane: (*pane).into(),
         values: groups
             .iter()
             .map(|c| (&*c.key.group, c.window.state.value()))
@@ -268,67 +300,4 @@ pub fn mint_chapters(
     mint(book, now, "chapter", |stamp| {
         serde_json::to_string(&ChaptersBody { stamp, chapters })
     })
-}
-
-/// Stores frames.
-///
-/// # Errors
-/// What the database says.
-pub async fn insert(conn: &mut PgConnection, frames: &[NewFrame]) -> Result<(), sqlx::Error> {
-    if frames.is_empty() {
-        return Ok(());
-    }
-    let books: Vec<Uuid> = frames.iter().map(|f| f.book).collect();
-    let positions: Vec<i64> = frames.iter().map(|f| f.position).collect();
-    let events: Vec<&str> = frames.iter().map(|f| f.event).collect();
-    let data: Vec<&str> = frames.iter().map(|f| f.data.as_str()).collect();
-    sqlx::query!(
-        "INSERT INTO frames (book_id, position, event, data)
-         SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[])",
-        &books,
-        &positions,
-        &events as &[&str],
-        &data as &[&str],
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// Moves each book's `oldest` so that its buffer holds as many frames as its settings say, and
-/// removes those before it. Both ends of what is removed are known, so the dead rows before it are
-/// not walked over again.
-///
-/// # Errors
-/// What the database says.
-pub async fn prune(
-    conn: &mut PgConnection,
-    books: &mut [&mut LockedBook],
-) -> Result<u64, sqlx::Error> {
-    let mut ids = Vec::new();
-    let mut from = Vec::new();
-    let mut before = Vec::new();
-    for book in books {
-        let oldest = book.position - book.settings.buffer_frames + 1;
-        if oldest > book.oldest {
-            ids.push(book.id);
-            from.push(book.oldest);
-            before.push(oldest);
-            book.oldest = oldest;
-        }
-    }
-    if ids.is_empty() {
-        return Ok(0);
-    }
-    let pruned = sqlx::query!(
-        r#"DELETE FROM frames f
-           USING unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS u(book_id, first, before)
-           WHERE f.book_id = u.book_id AND f.position >= u.first AND f.position < u.before"#,
-        &ids,
-        &from,
-        &before,
-    )
-    .execute(conn)
-    .await?;
-    Ok(pruned.rows_affected())
 }

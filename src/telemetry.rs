@@ -92,6 +92,10 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
         "frames given a position and stored"
     );
     describe_counter!(
+        "pagetide_frames_merged_total",
+        "frames of large buffers that went into newer ones"
+    );
+    describe_counter!(
         "pagetide_frames_pruned_total",
         "frames removed from the buffers"
     );
@@ -153,7 +157,8 @@ pub fn committed(tally: &Tally, took: Duration) {
     histogram!("pagetide_commit_seconds").record(took);
     histogram!("pagetide_commit_clicks").record(totals.received as f64);
     counter!("pagetide_frames_minted_total").increment(tally.minted);
-    counter!("pagetide_frames_pruned_total").increment(tally.pruned);
+    counter!("pagetide_frames_merged_total").increment(tally.pruned.merged);
+    counter!("pagetide_frames_pruned_total").increment(tally.pruned.pruned);
 }
 
 /// Clicks were left out by a rule.

@@ -28,8 +28,8 @@ use crate::book::directory::Directory;
 use crate::config::ServeConfig;
 use crate::http::aside::Aside;
 use crate::http::serve::serve;
-use crate::http::state::{AppState, Streams};
-use crate::http::{metrics_router, router};
+use crate::http::state::{AppState, Shared, Streams};
+use crate::http::{metrics_service, service};
 use crate::ingest::idle;
 use crate::ingest::lane::{LaneConfig, Lanes};
 use crate::ingest::retry::Retries;
@@ -119,7 +119,7 @@ impl Service {
             }
             None => None,
         };
-        let state = AppState {
+        let state = AppState::new(Shared {
             tier: Arc::new(Tier::new(Arc::clone(&lanes), spool)),
             directory: Arc::new(Directory::new(pool.clone())),
             tokens: Arc::new(Tokens::new(pool.clone(), config.admin_token.as_deref())),
@@ -133,13 +133,13 @@ impl Service {
             purge,
             pool: pool.clone(),
             long_reads: long_reads.clone(),
-        };
+        });
         if let Some(metrics_listener) = metrics_listener {
-            let router = metrics_router(state.clone());
-            let serving = serve(metrics_listener, router, vital.stop.clone());
+            let service = metrics_service(state.clone());
+            let serving = serve(metrics_listener, service, vital.stop.clone());
             vital.spawn("metrics", serving);
         }
-        let serving = tokio::spawn(serve(listener, router(state), drain.clone()));
+        let serving = tokio::spawn(serve(listener, service(state), drain.clone()));
         Self {
             pools: [pool, long_reads],
             serving,

@@ -35,7 +35,8 @@ impl Due {
     }
 
     /// As it is stored: null for unknown, and the greatest number for never.
-    fn stored(self) -> Option<i64> {
+    #[must_use]
+    pub fn stored(self) -> Option<i64> {
         match self {
             Self::Unknown => None,
             Self::At(due_ms) => Some(due_ms),
@@ -51,12 +52,16 @@ pub struct LockedBook {
     pub id: Uuid,
     /// Whether its input has ended.
     pub closed: bool,
-    /// The first of the sequence numbers that this transaction may use.
-    pub first_seq: i64,
+    /// The first sequence number of its log that is not taken.
+    pub next_seq: i64,
     /// The newest position minted.
     pub position: i64,
+    /// The newest position when the row was locked.
+    pub locked_at: i64,
     /// One more than the highest position that was pruned away.
     pub oldest: i64,
+    /// Frames up to this position have been merged, as far as they could be.
+    pub merged: i64,
     /// Grows by one with each transaction that changes anything a snapshot shows.
     pub revision: i64,
     /// Version of the chapters.
@@ -84,41 +89,40 @@ pub struct LockedBook {
     pub origins: Vec<String>,
 }
 
-/// Locks the rows of `ids`, which must be sorted, and reserves `seqs` sequence numbers in each.
-/// Books that do not exist or were deleted are left out.
+/// Locks the rows of `ids`. Books that do not exist or were deleted are left out.
 ///
-/// An `UPDATE … RETURNING` that stands alone: under READ COMMITTED every later statement then sees
-/// what earlier holders of the rows committed. The rows are taken in the order of their ids (an
-/// index scan sorts the array; the write path's connections allow no other plan, see
-/// [`crate::db::write_connection`]), so that two processes that share books do not deadlock.
+/// A `SELECT … FOR UPDATE` that stands alone: it gives the rows as the last holder committed them,
+/// and under READ COMMITTED every later statement then sees what came with that. The rows are taken
+/// in the order of their ids (`ORDER BY` goes before the lock), so that two processes that share
+/// books do not deadlock. Unlike an `UPDATE` that does nothing, it leaves no version of the row
+/// behind.
 ///
 /// # Errors
 /// What the database says.
-pub async fn lock(
-    conn: &mut PgConnection,
-    ids: &[Uuid],
-    seqs: i64,
-) -> Result<Vec<LockedBook>, sqlx::Error> {
+pub async fn lock(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<LockedBook>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"UPDATE books SET next_seq = next_seq + $2
+        r#"SELECT id, closed, next_seq, position, oldest, merged, revision,
+                  structure_version, generation, watermark_ms, newest_event_ms,
+                  watermark_before_close_ms, last_received_ms,
+                  received, on_time, late, dropped, duplicates, filtered, rejected, title,
+                  settings AS "settings: Json<Settings>",
+                  rollups AS "rollups: Json<Vec<RollupSpec>>", origins
+           FROM books
            WHERE id = ANY($1) AND NOT deleted
-           RETURNING id, closed, next_seq - $2 AS "first_seq!", position, oldest, revision,
-                     structure_version, generation, watermark_ms, newest_event_ms,
-                     watermark_before_close_ms, last_received_ms,
-                     received, on_time, late, dropped, duplicates, filtered, rejected, title,
-                     settings AS "settings: Json<Settings>",
-                     rollups AS "rollups: Json<Vec<RollupSpec>>", origins"#,
+           ORDER BY id
+           FOR NO KEY UPDATE"#,
         ids,
-        seqs,
     )
     .fetch_all(conn)
     .await?;
     let books = rows.into_iter().map(|row| LockedBook {
         id: row.id,
         closed: row.closed,
-        first_seq: row.first_seq,
+        next_seq: row.next_seq,
         position: row.position,
+        locked_at: row.position,
         oldest: row.oldest,
+        merged: row.merged,
         revision: row.revision,
         structure_version: row.structure_version,
         generation: row.generation,
@@ -159,52 +163,7 @@ pub async fn take_if_free(conn: &mut PgConnection, id: Uuid) -> Result<bool, sql
     Ok(row.fetch_optional(conn).await?.is_some())
 }
 
-/// Writes back what a commit of clicks moves: `books` are the locked rows as they are to be.
-///
-/// # Errors
-/// What the database says.
-pub async fn advance(conn: &mut PgConnection, books: &[&LockedBook]) -> Result<(), sqlx::Error> {
-    let column = |of: fn(&LockedBook) -> i64| -> Vec<i64> { books.iter().map(|b| of(b)).collect() };
-    let nullable = |of: fn(&LockedBook) -> Option<i64>| -> Vec<Option<i64>> {
-        books.iter().map(|b| of(b)).collect()
-    };
-    let ids: Vec<Uuid> = books.iter().map(|b| b.id).collect();
-    sqlx::query!(
-        r#"UPDATE books b
-           SET position = u.position, oldest = u.oldest, revision = u.revision,
-               watermark_ms = u.watermark_ms, newest_event_ms = u.newest_event_ms,
-               last_received_ms = u.last_received_ms, due_ms = u.due_ms,
-               received = u.received, on_time = u.on_time, late = u.late, dropped = u.dropped,
-               duplicates = u.duplicates, filtered = u.filtered, rejected = u.rejected
-           FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
-                       $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
-                       $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[])
-                AS u(id, position, oldest, revision, watermark_ms, newest_event_ms,
-                     last_received_ms, due_ms, received, on_time, late, dropped, duplicates, filtered,
-                     rejected)
-           WHERE b.id = u.id"#,
-        &ids,
-        &column(|b| b.position),
-        &column(|b| b.oldest),
-        &column(|b| b.revision),
-        &nullable(|b| b.progress.watermark.stored()) as &[Option<i64>],
-        &nullable(|b| b.progress.newest_event_ms) as &[Option<i64>],
-        &nullable(|b| b.last_received_ms) as &[Option<i64>],
-        &nullable(|b| b.due.stored()) as &[Option<i64>],
-        &column(|b| b.totals.received),
-        &column(|b| b.totals.on_time),
-        &column(|b| b.totals.late),
-        &column(|b| b.totals.dropped),
-        &column(|b| b.totals.duplicates),
-        &column(|b| b.totals.filtered),
-        &column(|b| b.totals.rejected),
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// Writes back what a command changes besides what [`advance`] writes.
+/// Writes back what a command changes besides what [`crate::frame::store`] writes.
 ///
 /// # Errors
 /// What the database says.
@@ -234,15 +193,16 @@ pub async fn reconfigure(conn: &mut PgConnection, book: &LockedBook) -> Result<(
 /// What the database says.
 pub async fn log(
     conn: &mut PgConnection,
-    book: Uuid,
-    seq: i64,
+    book: &mut LockedBook,
     kind: &str,
     received_ms: i64,
     body: &serde_json::Value,
 ) -> Result<(), sqlx::Error> {
+    let seq = book.next_seq;
+    book.next_seq += 1;
     sqlx::query!(
         "INSERT INTO book_log (book_id, seq, kind, received_ms, body) VALUES ($1, $2, $3, $4, $5)",
-        book,
+        book.id,
         seq,
         kind,
         received_ms,

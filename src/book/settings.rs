@@ -17,7 +17,8 @@ pub struct Settings {
     pub idle_timeout_ms: Option<i64>,
     /// A click further ahead of its receipt than this is refused; null: none is.
     pub max_future_ms: Option<i64>,
-    /// How many frames the event stream's buffer holds.
+    /// How many frames the event stream's buffer holds. From 256 on, its older half holds a quarter
+    /// of a second in one frame.
     pub buffer_frames: i64,
     /// Whether pages are made canonical.
     pub canonical_pages: bool,
@@ -62,7 +63,8 @@ pub struct SettingsPatch {
     #[serde(deserialize_with = "present")]
     #[schema(value_type = Option<i64>, minimum = 0)]
     pub max_future_ms: Option<Option<i64>>,
-    /// How many frames the event stream's buffer holds, 16 to 65536. Default 512.
+    /// How many frames the event stream's buffer holds, 16 to 65536. From 256 on, its older half
+    /// holds a quarter of a second in one frame, so it reaches back for longer. Default 512.
     #[serde(deserialize_with = "present")]
     #[schema(value_type = Option<i64>, minimum = 16, maximum = 65536)]
     pub buffer_frames: Option<i64>,

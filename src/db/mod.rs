@@ -119,9 +119,8 @@ async fn is_outside_a_transaction(conn: &mut PgConnection) -> Result<bool, sqlx:
 
 /// A connection for the write path, which keeps it.
 ///
-/// Its planner may only walk indexes in nested loops. The statement that locks the books then takes
-/// them in the order of their ids, whatever the statistics say, and every other statement of the
-/// transaction looks up by key what it was given in arrays. A row that another transaction holds
+/// Its planner may only walk indexes in nested loops: whatever the statistics say, every statement of
+/// the transaction looks up by key what it was given in arrays. A row that another transaction holds
 /// for long makes it fail early, so that other books need not wait.
 ///
 /// # Errors

@@ -30,7 +30,7 @@ mod peer_tests;
 #[cfg(test)]
 mod property_tests;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -11,16 +11,16 @@ use crate::rollup::{AggregateKind, Field, GroupBy, WindowSpec};
 use crate::time::Timestamp;
 
 /// A book that counts, commit by commit.
-pub(super) struct TestBook<'a> {
+pub(crate) struct TestBook<'a> {
     plan: &'a Plan,
     next_seq: i64,
-    pub(super) progress: Progress,
-    pub(super) table: BTreeMap<WindowKey<'a>, Window>,
+    pub(crate) progress: Progress,
+    pub(crate) table: BTreeMap<WindowKey<'a>, Window>,
     pub(super) verdicts: Vec<Verdict>,
 }
 
 impl<'a> TestBook<'a> {
-    pub(super) fn new(plan: &'a Plan) -> Self {
+    pub(crate) fn new(plan: &'a Plan) -> Self {
         Self {
             plan,
             next_seq: 1,
@@ -43,7 +43,7 @@ impl<'a> TestBook<'a> {
     }
 
     /// Counts a batch, with no other windows than those that the engine asks for.
-    pub(super) fn commit(&mut self, batch: &'a [Click]) -> Vec<Changed<'a>> {
+    pub(crate) fn commit(&mut self, batch: &'a [Click]) -> Vec<Changed<'a>> {
         let logged: Vec<Logged<'a>> = (self.next_seq..)
             .zip(batch)
             .map(|(seq, click)| Logged { seq, click })
@@ -57,7 +57,7 @@ impl<'a> TestBook<'a> {
         self.settle(outcome)
     }
 
-    pub(super) fn close(&mut self) -> Vec<Changed<'a>> {
+    pub(crate) fn close(&mut self) -> Vec<Changed<'a>> {
         let to = Watermark::END_OF_TIME;
         let loaded = self.load(&Reach::due(to));
         let outcome = advance(self.plan, self.progress, to, loaded);
@@ -100,7 +100,7 @@ impl<'a> TestBook<'a> {
 }
 
 /// A click that happened at `at_ms` and has everything that can be counted.
-pub(super) fn click(at_ms: i64, page: &str) -> Click {
+pub(crate) fn click(at_ms: i64, page: &str) -> Click {
     let at = Timestamp::from_millis(at_ms).unwrap();
     Click {
         id: ClickId::chosen(Uuid::nil(), "x"),
@@ -114,7 +114,7 @@ pub(super) fn click(at_ms: i64, page: &str) -> Click {
     }
 }
 
-pub(super) fn rollup(window: WindowSpec, group_by: GroupBy, lateness_ms: i64) -> Rollup {
+pub(crate) fn rollup(window: WindowSpec, group_by: GroupBy, lateness_ms: i64) -> Rollup {
     Rollup {
         name: "r".to_owned(),
         group_by,
@@ -133,7 +133,7 @@ pub(super) fn of(rollup: Rollup, aggregate: AggregateKind, of: Field) -> Rollup 
     }
 }
 
-pub(super) fn plan(delay_ms: i64, rollups: Vec<Rollup>) -> Plan {
+pub(crate) fn plan(delay_ms: i64, rollups: Vec<Rollup>) -> Plan {
     Plan {
         delay_ms,
         rollups,

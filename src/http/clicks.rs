@@ -1,13 +1,15 @@
 //! `POST /v1/books/{book}/clicks`: where clicks come in.
 
+use std::convert::Infallible;
 use std::io::Read;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use flate2::read::MultiGzDecoder;
 use utoipa::ToSchema;
@@ -108,7 +110,7 @@ pub(super) async fn post(
     State(state): State<AppState>,
     writer: Writer,
     PathPart(name): PathPart,
-    headers: HeaderMap,
+    headers: Headers,
     Raw(body): Raw,
 ) -> Result<Response, Problem> {
     let _in_hand = state.lanes.hold(&name);
@@ -153,9 +155,32 @@ pub(super) async fn post(
 /// Most bytes of a body that is read where it arrives.
 const SMALL_BYTES: usize = 32 * 1024;
 
+/// The headers that say how a body is to be read. They share the bytes of the request's head; a copy
+/// of all of them would cost as much as reading the click.
+pub(super) struct Headers {
+    content_type: Option<HeaderValue>,
+    content_encoding: Option<HeaderValue>,
+    idempotency_key: Option<HeaderValue>,
+    user_agent: Option<HeaderValue>,
+}
+
+impl FromRequestParts<AppState> for Headers {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &AppState) -> Result<Self, Infallible> {
+        let header = |name: HeaderName| parts.headers.get(name).cloned();
+        Ok(Self {
+            content_type: header(CONTENT_TYPE),
+            content_encoding: header(CONTENT_ENCODING),
+            idempotency_key: header(IDEMPOTENCY_KEY),
+            user_agent: header(USER_AGENT),
+        })
+    }
+}
+
 /// What was sent, and what is needed to read it.
 struct Posted {
-    headers: HeaderMap,
+    headers: Headers,
     body: Bytes,
     known: Arc<Known>,
     received_at: Timestamp,
@@ -165,12 +190,12 @@ struct Posted {
 impl Posted {
     /// How large a compressed one is, is not known before.
     fn is_large(&self) -> bool {
-        self.body.len() > SMALL_BYTES || self.headers.contains_key(CONTENT_ENCODING)
+        self.body.len() > SMALL_BYTES || self.headers.content_encoding.is_some()
     }
 
     /// Its clicks. The body ends here: the queue bounds what waits in it by the size of clicks, and
     /// knows nothing of the bytes they came in.
-    fn read(self) -> Result<(Batch, Sent), Problem> {
+    fn read(self) -> Result<(Arc<Batch>, Sent), Problem> {
         let form = form_of(&self.headers)?;
         let unpacked = unpacked(&self.headers, &self.body)?;
         let filter_bots = self.by_key && self.known.book.settings.filter_bots;
@@ -193,13 +218,14 @@ impl Posted {
 const BOT: &str = "bot";
 
 /// Whether the one who sends says that it is a bot.
-fn sent_by_bot(headers: &HeaderMap) -> bool {
-    let agent = headers.get(USER_AGENT);
+fn sent_by_bot(headers: &Headers) -> bool {
+    let agent = headers.user_agent.as_ref();
     bot::is_bot(agent.and_then(|a| a.to_str().ok()).unwrap_or_default())
 }
 
-fn form_of(headers: &HeaderMap) -> Result<Form, Problem> {
-    let sent = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
+fn form_of(headers: &Headers) -> Result<Form, Problem> {
+    let sent = headers.content_type.as_ref();
+    let sent = sent.and_then(|v| v.to_str().ok());
     let essence = sent
         .unwrap_or_default()
         .split(';')
@@ -216,8 +242,9 @@ fn form_of(headers: &HeaderMap) -> Result<Form, Problem> {
 }
 
 /// The body without its compression; `None` if it has none.
-fn unpacked(headers: &HeaderMap, body: &[u8]) -> Result<Option<Vec<u8>>, Problem> {
-    let encoding = headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
+fn unpacked(headers: &Headers, body: &[u8]) -> Result<Option<Vec<u8>>, Problem> {
+    let encoding = headers.content_encoding.as_ref();
+    let encoding = encoding.map(HeaderValue::as_bytes);
     match encoding.map(<[u8]>::to_ascii_lowercase).as_deref() {
         None | Some(b"identity") => return Ok(None),
         Some(b"gzip") => {}
@@ -238,8 +265,8 @@ fn unpacked(headers: &HeaderMap, body: &[u8]) -> Result<Option<Vec<u8>>, Problem
     Ok(Some(plain))
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let Some(key) = headers.get(&IDEMPOTENCY_KEY) else {
+fn idempotency_key(headers: &Headers) -> Result<Option<&str>, Problem> {
+    let Some(key) = &headers.idempotency_key else {
         return Ok(None);
     };
     let key = key.to_str().ok().filter(|k| (1..=200).contains(&k.len()));

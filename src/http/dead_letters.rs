@@ -1,7 +1,5 @@
 //! `/v1/books/{book}/dead-letters`: clicks that could not be committed.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -130,7 +128,7 @@ pub(super) async fn retry(
     let letter = dead_letters::find(&state.pool, book, id).await?;
     let DeadLetter { click, .. } = letter.ok_or_else(Problem::not_found)?;
     let (batch, sent) = Sent::of(alone(click));
-    let work = Work::Clicks(Arc::new(batch));
+    let work = Work::Clicks(batch);
     let receipt = state.lanes.submit(book, work).await?;
     if !receipt.fates.contains(&Fate::DeadLetter) {
         // Should this fail, the next retry finds a duplicate.

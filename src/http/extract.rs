@@ -136,6 +136,7 @@ impl FromRequest<AppState> for Raw {
 
     async fn from_request(request: Request, _state: &AppState) -> Result<Self, Problem> {
         let mut chunks = request.into_body().into_data_stream();
+        let mut first = Bytes::new();
         let mut body: Vec<u8> = Vec::new();
         let mut bytes = 0;
         loop {
@@ -147,7 +148,11 @@ impl FromRequest<AppState> for Raw {
                 |error| Problem::new(Code::NotJson, format!("the body broke off: {error}"));
             let chunk = chunk.map_err(broken)?;
             bytes += chunk.len();
-            if bytes <= MAX_BODY_BYTES {
+            if bytes == chunk.len() {
+                // Mostly there is no other, and then it need not be copied.
+                first = chunk;
+            } else if bytes <= MAX_BODY_BYTES {
+                body.extend_from_slice(&std::mem::take(&mut first));
                 body.extend_from_slice(&chunk);
             } else if bytes > DRAINED_BYTES {
                 break;
@@ -157,7 +162,7 @@ impl FromRequest<AppState> for Raw {
             let detail = format!("a body has at most {MAX_BODY_BYTES} bytes");
             return Err(Problem::new(Code::TooLarge, detail));
         }
-        Ok(Self(body.into()))
+        Ok(Self(if body.is_empty() { first } else { body.into() }))
     }
 }
 

@@ -23,10 +23,8 @@ pub(crate) mod state;
 mod tokens;
 
 use axum::Router;
-use axum::extract::Request;
 use axum::http::header::{ALLOW, CONTENT_TYPE};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::middleware::Next;
+use axum::http::{HeaderName, HeaderValue, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -70,36 +68,36 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(health::metrics))
 }
 
-/// The whole service.
-pub(crate) fn router(state: AppState) -> Router {
+/// The whole service. What is done for every request stands around the router, once: a layer of the
+/// router itself would be around each route, boxed and cloned for each request.
+pub(crate) fn service(state: AppState) -> impl serve::Service {
     let (router, _) = documented().split_for_parts();
-    router
+    let router: Router = router
         .merge(openapi::routes())
         .merge(problems::routes())
         .fallback(|| async { Problem::not_found() })
-        .layer(axum::middleware::from_fn(problems_for_bare_errors))
+        .with_state(state);
+    ServiceBuilder::new()
+        .layer(SetRequestIdLayer::new(REQUEST_ID, MakeRequestUuid))
         .layer(
-            ServiceBuilder::new()
-                .layer(SetRequestIdLayer::new(REQUEST_ID, MakeRequestUuid))
-                .layer(
-                    TraceLayer::new_for_http()
-                        .make_span_with(span)
-                        .on_failure(()),
-                )
-                .layer(PropagateRequestIdLayer::new(REQUEST_ID))
-                .layer(CatchPanicLayer::custom(panicked)),
+            TraceLayer::new_for_http()
+                .make_span_with(span)
+                .on_failure(()),
         )
-        .with_state(state)
+        .layer(PropagateRequestIdLayer::new(REQUEST_ID))
+        .layer(CatchPanicLayer::custom(panicked))
+        .map_response(problem_for_bare_error)
+        .service(router)
 }
 
 /// The service of `PAGETIDE_METRICS_LISTEN`: nothing but the metrics, for anyone.
-pub(crate) fn metrics_router(state: AppState) -> Router {
+pub(crate) fn metrics_service(state: AppState) -> impl serve::Service {
     Router::new()
         .route("/metrics", axum::routing::get(health::open_metrics))
         .with_state(state)
 }
 
-fn span(request: &Request) -> tracing::Span {
+fn span<B>(request: &Request<B>) -> tracing::Span {
     let id = request.headers().get(&REQUEST_ID);
     let id = id.and_then(|id| id.to_str().ok()).unwrap_or_default();
     // The path alone: a query may hold a credential.
@@ -108,8 +106,7 @@ fn span(request: &Request) -> tracing::Span {
 }
 
 /// The router itself answers a wrong method with an empty body; here it gets one.
-async fn problems_for_bare_errors(request: Request, next: Next) -> Response {
-    let response = next.run(request).await;
+fn problem_for_bare_error(response: Response) -> Response {
     let bare = !response.headers().contains_key(CONTENT_TYPE);
     if response.status() == StatusCode::METHOD_NOT_ALLOWED && bare {
         let allow = response.headers().get(ALLOW);

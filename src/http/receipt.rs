@@ -1,10 +1,13 @@
 //! What a sender of clicks is told: the receipt, and the reasons why not.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::problem::{Code, Problem};
 use crate::book::FieldError;
+use crate::click::ClickId;
 use crate::engine::Status;
 use crate::ingest::admission::{Admitted, Filtered, Rejection};
 use crate::ingest::commit::{Batch, Fate, Missed, Receipt};
@@ -74,32 +77,34 @@ pub(super) struct SpooledBody {
 
 /// A request whose clicks have been let in: what is needed to answer it.
 pub(super) struct Sent {
-    /// The place in the request, and the id, of each click of the batch.
-    clicks: Vec<(usize, String)>,
+    batch: Arc<Batch>,
+    /// The place in the request of each click of the batch.
+    places: Vec<usize>,
     rejections: Vec<Rejection>,
     filtered: Vec<Filtered>,
 }
 
 impl Sent {
     /// What goes on, and what is kept for the answer.
-    pub(super) fn of(admitted: Admitted) -> (Batch, Self) {
-        let ids = admitted.batch.clicks.iter().map(|click| click.id.shown());
+    pub(super) fn of(admitted: Admitted) -> (Arc<Batch>, Self) {
+        let batch = Arc::new(admitted.batch);
         let sent = Self {
-            clicks: admitted.places.into_iter().zip(ids).collect(),
+            batch: Arc::clone(&batch),
+            places: admitted.places,
             rejections: admitted.rejections,
             filtered: admitted.filtered,
         };
-        (admitted.batch, sent)
+        (batch, sent)
     }
 
     /// Whether every click was rejected.
     pub(super) fn nothing_good(&self) -> bool {
-        self.clicks.is_empty() && self.filtered.is_empty() && !self.rejections.is_empty()
+        self.places.is_empty() && self.filtered.is_empty() && !self.rejections.is_empty()
     }
 
     /// Whether no click goes on, though some were good.
     pub(super) fn nothing_to_commit(&self) -> bool {
-        self.clicks.is_empty() && !self.filtered.is_empty()
+        self.places.is_empty() && !self.filtered.is_empty()
     }
 
     pub(super) fn all_rejected(self) -> Problem {
@@ -111,7 +116,7 @@ impl Sent {
     pub(super) fn spooled(self) -> SpooledBody {
         SpooledBody {
             received: self.received(),
-            spooled: self.clicks.len(),
+            spooled: self.places.len(),
             filtered: self.filtered.len(),
             rejected: self.rejections.len(),
             exceptions: left_out(self.rejections, self.filtered),
@@ -119,13 +124,13 @@ impl Sent {
     }
 
     fn received(&self) -> usize {
-        self.clicks.len() + self.rejections.len() + self.filtered.len()
+        self.places.len() + self.rejections.len() + self.filtered.len()
     }
 
     /// The answer where the clicks have their fates; a problem if none could be accepted.
     pub(super) fn committed(mut self, receipt: Receipt) -> Result<ReceiptBody, Problem> {
         let received = self.received();
-        let judged = self.clicks.drain(..).zip(receipt.fates);
+        let clicks = self.places.iter().zip(&self.batch.clicks);
         let mut exceptions = Vec::new();
         let mut body = ReceiptBody {
             received,
@@ -140,11 +145,11 @@ impl Sent {
             watermark: receipt.watermark.shown(),
             exceptions: Vec::new(),
         };
-        for ((index, id), fate) in judged {
+        for ((index, click), fate) in clicks.zip(receipt.fates) {
             if fate == Fate::DeadLetter {
-                self.rejections.push(dead_letter(index, id));
+                self.rejections.push(dead_letter(*index, click.id.shown()));
             } else {
-                exceptions.extend(body.count(index, id, fate));
+                exceptions.extend(body.count(*index, &click.id, fate));
             }
         }
         body.rejected = self.rejections.len();
@@ -179,7 +184,7 @@ fn left_out(rejections: Vec<Rejection>, filtered: Vec<Filtered>) -> Vec<Exceptio
 
 impl ReceiptBody {
     /// Counts a click; what is said of it if it is not plainly on time.
-    fn count(&mut self, index: usize, id: String, fate: Fate) -> Option<Exception> {
+    fn count(&mut self, index: usize, id: &ClickId, fate: Fate) -> Option<Exception> {
         let (status, reason, windows) = match fate {
             Fate::Judged { status, missed } => {
                 let partly = (!missed.is_empty()).then_some("partly_too_late");
@@ -211,7 +216,7 @@ impl ReceiptBody {
         };
         Some(Exception {
             index,
-            id: Some(id),
+            id: Some(id.shown()),
             status,
             reason,
             detail: None,

@@ -1,9 +1,12 @@
 //! Connections: accepted, served over HTTP/1.1 and HTTP/2 with prior knowledge, and drained.
 
+use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
 
-use axum::Router;
+use axum::BoxError;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -12,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
+use tower::util::MapRequest;
 
 use crate::stream::stall::PATIENCE;
 
@@ -28,10 +32,41 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 /// How long to wait after `accept` failed: file descriptors may have run out, and connections end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves `router` on `listener` until `stop`; then no connection is accepted any more, and this
+/// What answers requests.
+pub(crate) trait Service:
+    tower::Service<
+        Request<Body>,
+        Response = Response<Self::Body>,
+        Error = Infallible,
+        Future: Send + 'static,
+    > + Clone
+    + Send
+    + 'static
+{
+    /// Of its answers.
+    type Body: HttpBody<Data: Send, Error: Into<BoxError>> + Send + 'static;
+}
+
+impl<S, B> Service for S
+where
+    S: tower::Service<
+            Request<Body>,
+            Response = Response<B>,
+            Error = Infallible,
+            Future: Send + 'static,
+        > + Clone
+        + Send
+        + 'static,
+    B: HttpBody<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    type Body = B;
+}
+
+/// Serves `service` on `listener` until `stop`; then no connection is accepted any more, and this
 /// returns when those that were have ended, each after the request that it is in. Dropped, it takes
 /// the connections with it.
-pub(crate) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+pub(crate) async fn serve(listener: TcpListener, service: impl Service, stop: CancellationToken) {
+    let service = MapRequest::new(service, boxed);
     let mut connections = JoinSet::new();
     let graceful = GracefulShutdown::new();
     let mut http = auto::Builder::new(TokioExecutor::new());
@@ -57,7 +92,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
                 continue;
             }
         };
-        let service = TowerToHyperService::new(router.clone());
+        let service = TowerToHyperService::new(service.clone());
         let (http, watcher, stop) = (http.clone(), graceful.watcher(), stop.clone());
         connections.spawn(async move {
             let begun = tokio::select! {
@@ -77,6 +112,14 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
     drop(listener);
     graceful.shutdown().await;
     while connections.join_next().await.is_some() {}
+}
+
+/// A request as handlers take it.
+fn boxed<B>(request: Request<B>) -> Request<Body>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    request.map(Body::new)
 }
 
 /// Waits until a client has said something: which protocol it speaks is told by its first bytes, and

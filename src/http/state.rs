@@ -1,5 +1,6 @@
 //! What handlers share.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,9 +19,26 @@ use crate::stream::hub::Hub;
 use crate::stream::stall::Stalls;
 use crate::telemetry;
 
-/// What handlers share.
+/// What handlers share. Each request takes a share of its own, several times.
 #[derive(Clone)]
-pub(crate) struct AppState {
+pub(crate) struct AppState(Arc<Shared>);
+
+impl AppState {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self(Arc::new(shared))
+    }
+}
+
+impl Deref for AppState {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// What handlers share, one by one.
+pub(crate) struct Shared {
     pub(crate) pool: PgPool,
     /// For readings that may take long, so that they do not keep others from the database.
     pub(crate) long_reads: PgPool,

@@ -12,7 +12,7 @@ use crate::book::chapters::{self, Chapters, Precondition};
 use crate::book::hot::{self, LockedBook};
 use crate::book::{self, BookPatch, FieldError};
 use crate::engine::{self, Outcome, Progress, Reach, Watermark};
-use crate::frame::{self, NewFrame};
+use crate::frame::{self, NewFrame, Pruning};
 use crate::structure::Chapter;
 use crate::time::Timestamp;
 
@@ -57,7 +57,7 @@ pub async fn carry_out(
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     let mut tx = conn.begin().await?;
-    let locked = hot::lock(&mut tx, &[id], 1).await?.pop();
+    let locked = hot::lock(&mut tx, &[id]).await?.pop();
     let done = match locked {
         None => Err(Committed::refused(Refusal::NoSuchBook)),
         Some(book) => apply(&mut tx, book, command, now, again, pulse).await?,
@@ -70,19 +70,10 @@ pub async fn carry_out(
             return Ok(nothing);
         }
     };
-    hot::log(
-        &mut tx,
-        id,
-        book.first_seq,
-        done.kind,
-        now.millis(),
-        &done.body,
-    )
-    .await?;
-    frame::insert(&mut tx, &done.frames).await?;
-    let pruned = frame::prune(&mut tx, &mut [&mut book]).await?;
+    hot::log(&mut tx, &mut book, done.kind, now.millis(), &done.body).await?;
     hot::reconfigure(&mut tx, &book).await?;
-    hot::advance(&mut tx, &[&book]).await?;
+    frame::store(&mut tx, &[&book], &done.frames).await?;
+    let pruned = frame::prune(&mut tx, &mut [&mut book], Pruning::Now).await?;
     tx.commit().await?;
     let moved = Committed::moved(&book, done.frames.len(), pruned);
     Ok(moved.telling(done.chapters))
@@ -144,7 +135,7 @@ async fn close(
     frames.push(frame::mint_status(book, now, "closed")?);
     let mut changes = windows::Changes::default();
     changes.note(book, &plan, changed);
-    windows::write(conn, &changes, now, pulse).await?;
+    windows::write(conn, &[], &changes, now, pulse).await?;
     Ok(Done {
         kind: "closed",
         body: json!({}),

@@ -19,6 +19,7 @@ use tracing::{Instrument, Span};
 use uuid::Uuid;
 
 use super::command;
+use super::commit::clicks::{self, LookFor};
 use super::commit::{self, Batch, CommitError, Committed};
 use super::in_hand::InHand;
 use super::lane::{Queued, SubmitError, Work};
@@ -47,7 +48,13 @@ pub(super) struct Committer {
     retries: Retries,
     /// Cancelled when there is no more time to wait for anything.
     hurry: CancellationToken,
+    /// For how many more transactions ids that were sent are looked for first.
+    wary: u32,
 }
+
+/// For how many transactions the lane is wary after a click that was sent twice: whoever sends one
+/// often sends many.
+const WARY: u32 = 100;
 
 /// What one transaction is to commit.
 #[derive(Clone, Copy)]
@@ -142,6 +149,7 @@ impl Committer {
             shared,
             retries,
             hurry,
+            wary: 0,
         }
     }
 
@@ -226,8 +234,22 @@ impl Committer {
     ) -> Result<Committed, CommitError> {
         let mut retries = 0;
         loop {
-            let error = match self.try_commit(attempt, *again).await {
-                Ok(committed) => return Ok(committed),
+            let look_for = self.look_for(*again);
+            let error = match self.try_commit(attempt, *again, look_for).await {
+                Ok(committed) => {
+                    self.wary = match committed.tally.totals.duplicates {
+                        0 => self.wary.saturating_sub(1),
+                        _ => WARY,
+                    };
+                    return Ok(committed);
+                }
+                // Nothing is wrong: it was right to look.
+                Err(CommitError::Database(error))
+                    if look_for == LookFor::Nothing && clicks::is_known(&error) =>
+                {
+                    self.wary = WARY;
+                    continue;
+                }
                 Err(error) => error,
             };
             // Whatever state the connection is in, the next try begins with a new one.
@@ -252,10 +274,20 @@ impl Committer {
         }
     }
 
+    /// What is looked for in the log.
+    fn look_for(&self, again: bool) -> LookFor {
+        match (again, self.wary) {
+            (true, _) => LookFor::All,
+            (false, 0) => LookFor::Nothing,
+            (false, _) => LookFor::Sent,
+        }
+    }
+
     async fn try_commit(
         &mut self,
         attempt: Attempt<'_>,
         again: bool,
+        look_for: LookFor,
     ) -> Result<Committed, CommitError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
@@ -266,7 +298,8 @@ impl Committer {
         let pulse = Pulse::new();
         let known_here = (&*self.shared, &*self.hub);
         let span = attempt.span();
-        let work = transaction(connection, now, attempt, again, known_here, &pulse);
+        let tries = (again, look_for);
+        let work = transaction(connection, now, attempt, tries, known_here, &pulse);
         let work = work.instrument(span.clone());
         // A panic in one transaction must not end the lane for everyone.
         let work = AssertUnwindSafe(work).catch_unwind();
@@ -296,7 +329,7 @@ async fn transaction(
     connection: &mut PgConnection,
     now: Timestamp,
     attempt: Attempt<'_>,
-    again: bool,
+    (again, look_for): (bool, LookFor),
     (shared, hub): (&Shared, &Hub),
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
@@ -325,5 +358,5 @@ async fn transaction(
         }
     };
     let remembered = (&shared.structures, &shared.debounce);
-    commit::commit(connection, now, &batches, again, remembered, pulse).await
+    commit::commit(connection, now, &batches, look_for, remembered, pulse).await
 }

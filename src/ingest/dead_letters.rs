@@ -11,6 +11,7 @@ use super::commit::{Batch, CommitError, Committed, Fate, Refusal, Tally};
 use crate::book::{Totals, hot};
 use crate::checkpoint;
 use crate::click::Click;
+use crate::frame;
 use crate::time::Timestamp;
 
 /// A click that could not be committed.
@@ -61,7 +62,7 @@ pub async fn keep(
         return Err(CommitError::NotAlone);
     };
     let mut tx = conn.begin().await?;
-    let Some(mut locked) = hot::lock(&mut tx, &[book], 1).await?.pop() else {
+    let Some(mut locked) = hot::lock(&mut tx, &[book]).await?.pop() else {
         tx.rollback().await?;
         return Ok(Committed::refused(Refusal::NoSuchBook));
     };
@@ -94,7 +95,7 @@ pub async fn keep(
     }
     locked.totals.add(&totals);
     locked.revision += 1;
-    hot::advance(&mut tx, &[&locked]).await?;
+    frame::store(&mut tx, &[&locked], &[]).await?;
     tx.commit().await?;
     let tally = Tally {
         totals,

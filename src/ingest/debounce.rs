@@ -64,6 +64,12 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Whether there is a rule at all.
+    #[must_use]
+    pub fn may_filter(&self) -> bool {
+        self.page_ms > 0 || self.value_ms > 0
+    }
+
     /// Whether `click` is to be left out. One that is not is counted from here on.
     pub fn filters(&mut self, click: &Click) -> bool {
         let keys = self.keys(click);

@@ -25,7 +25,7 @@ use super::pulse::Pulse;
 use crate::book::hot::{self, LockedBook};
 use crate::book::{self, table};
 use crate::engine::{self, Idleness, Outcome, Plan, Reach, Watermark};
-use crate::frame;
+use crate::frame::{self, NewFrame, Pruning};
 use crate::telemetry;
 use crate::time::Timestamp;
 
@@ -82,7 +82,7 @@ pub async fn step(
     let mut locked = None;
     // Whoever holds the row is at work on the book; the next look finds it again.
     if hot::take_if_free(&mut tx, id).await? {
-        locked = hot::lock(&mut tx, &[id], 1).await?.pop();
+        locked = hot::lock(&mut tx, &[id]).await?.pop();
     }
     // Nobody waits for the answer.
     let Some(mut book) = locked else {
@@ -101,15 +101,16 @@ pub async fn step(
     book.due = windows::next_due(&mut tx, &book, &plan, watermark).await?;
     if !book.due.by(to) {
         // Nothing to fire or close: only when there will be is written down.
-        hot::advance(&mut tx, &[&book]).await?;
+        frame::store(&mut tx, &[&book], &[]).await?;
         tx.commit().await?;
         return Ok(Committed::unchanged(&book));
     }
     pulse.beat();
-    let (frames, pruned) = advance(&mut tx, &mut book, &plan, to, now, pulse).await?;
-    hot::advance(&mut tx, &[&book]).await?;
+    let frames = advance(&mut tx, &mut book, &plan, to, now, pulse).await?;
+    frame::store(&mut tx, &[&book], &frames).await?;
+    let pruned = frame::prune(&mut tx, &mut [&mut book], Pruning::InTurn).await?;
     tx.commit().await?;
-    Ok(Committed::moved(&book, frames, pruned))
+    Ok(Committed::moved(&book, frames.len(), pruned))
 }
 
 fn idle_watermark(book: &LockedBook, now: Timestamp) -> Option<Watermark> {
@@ -122,8 +123,7 @@ fn idle_watermark(book: &LockedBook, now: Timestamp) -> Option<Watermark> {
     idleness.watermark(book.progress).filter(|_| !book.closed)
 }
 
-/// Moves the watermark, fires what has ended, and logs the step. Says how many frames were minted
-/// and pruned.
+/// Moves the watermark, fires what has ended, and logs the step. Gives the frames that tell of it.
 async fn advance(
     conn: &mut PgConnection,
     book: &mut LockedBook,
@@ -131,7 +131,7 @@ async fn advance(
     to: Watermark,
     now: Timestamp,
     pulse: &Pulse,
-) -> Result<(usize, u64), CommitError> {
+) -> Result<Vec<NewFrame>, CommitError> {
     let mut loaded = windows::load(conn, vec![(&*book, plan, Reach::due(to))], pulse).await?;
     let unfired = loaded.remove(&book.id).unwrap_or_default();
     let Outcome {
@@ -145,11 +145,9 @@ async fn advance(
     }
     let mut changes = Changes::default();
     changes.note(book, plan, changed);
-    windows::write(conn, &changes, now, pulse).await?;
-    frame::insert(conn, &frames).await?;
-    let pruned = frame::prune(conn, &mut [&mut *book]).await?;
+    windows::write(conn, &[], &changes, now, pulse).await?;
     book.due = windows::next_due(conn, book, plan, to).await?;
     let body = json!({ "watermark_ms": to.stored() });
-    hot::log(conn, book.id, book.first_seq, "idle", now.millis(), &body).await?;
-    Ok((frames.len(), pruned))
+    hot::log(conn, book, "idle", now.millis(), &body).await?;
+    Ok(frames)
 }

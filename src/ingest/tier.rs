@@ -85,8 +85,7 @@ impl<S: Store<SpooledClick>> Tier<S> {
     ///
     /// # Errors
     /// Nothing of them was acknowledged; see [`SubmitError`].
-    pub async fn submit(&self, book: Uuid, batch: Batch) -> Result<Taken, SubmitError> {
-        let batch = Arc::new(batch);
+    pub async fn submit(&self, book: Uuid, batch: Arc<Batch>) -> Result<Taken, SubmitError> {
         let work = Work::Clicks(Arc::clone(&batch));
         let spool = match &self.spool {
             Some(spool) if !batch.clicks.is_empty() => spool,

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sqlx::PgPool;
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::cursor::Bounds;
+use super::older::Older;
 use super::ring::{Encoded, Page, RING_BYTES, Ring};
 use super::state;
 use crate::engine::Watermark;
@@ -136,13 +136,13 @@ impl Feed {
     /// comes back; where the ring is full, a page for this reader alone.
     ///
     /// # Errors
-    /// What the database says.
-    pub async fn older(
+    /// What the buffer says.
+    pub(super) async fn older<O: Older>(
         &self,
-        pool: &PgPool,
+        buffer: &O,
         cursor: i64,
         most: usize,
-    ) -> Result<Page, sqlx::Error> {
+    ) -> Result<Page, O::Error> {
         let _one_at_a_time = self.backfill.lock().await;
         loop {
             match self.page(cursor, most) {
@@ -154,120 +154,32 @@ impl Feed {
                 (ring.after(), ring.room())
             };
             let full = room == 0;
-            let span = Span {
-                book: self.book,
-                after: cursor,
-                upto: after,
-            };
             let block = if full {
-                span.oldest_first(pool, most).await?
+                buffer.oldest_first(cursor, after, most).await?
             } else {
-                span.newest_first(pool, room).await?
+                buffer.newest_first(after, room).await?
             };
-            let Some((oldest, frames)) = block else {
+            let Some(block) = block else {
                 // The book is gone; the next reading of its row says so.
                 return Ok(Page::CaughtUp);
             };
-            if cursor < oldest - 1 {
-                return Ok(Page::Pruned { oldest });
+            if cursor < block.oldest - 1 {
+                return Ok(Page::Pruned {
+                    oldest: block.oldest,
+                });
             }
             if !full {
                 let mut ring = self.ring();
                 if ring.after() == after {
-                    let first = frames.last().map_or(oldest, |f| f.position);
-                    ring.prepend(frames, first - 1);
+                    ring.prepend(block.frames, block.after);
                 }
                 continue;
             }
-            if frames.is_empty() {
-                // All of the span has gone into a newer frame, which the ring holds.
+            if block.frames.is_empty() {
+                // There is nothing up to the ring.
                 return Ok(self.page(after, most));
             }
-            return Ok(Page::Frames(frames));
+            return Ok(Page::Frames(block.frames));
         }
     }
-}
-
-/// A stretch of a book's buffer.
-struct Span {
-    book: Uuid,
-    after: i64,
-    upto: i64,
-}
-
-/// The book's `oldest`, and frames; `None` if there is no such book.
-type Block = Option<(i64, Vec<Encoded>)>;
-
-impl Span {
-    /// The newest frames up to the end of the span, wherever it begins, about `most` bytes of them,
-    /// newest first.
-    async fn newest_first(&self, pool: &PgPool, most: usize) -> Result<Block, sqlx::Error> {
-        let rows = sqlx::query_as!(
-            Row,
-            r#"SELECT b.oldest, f.position AS "position?", f.event AS "event?", f.data AS "data?"
-               FROM books b
-               LEFT JOIN LATERAL (
-                   SELECT n.position, n.event, n.data
-                   FROM (SELECT position, event, data,
-                                sum(octet_length(data)) OVER (ORDER BY position DESC)
-                                - octet_length(data) AS bytes_before
-                         FROM frames
-                         WHERE book_id = b.id AND position >= b.oldest AND position <= $2
-                         ORDER BY position DESC LIMIT $3) n
-                   WHERE n.bytes_before < $4) f ON true
-               WHERE b.id = $1 AND NOT b.deleted
-               ORDER BY f.position DESC"#,
-            self.book,
-            self.upto,
-            PAGE_FRAMES,
-            PAGE_BYTES.min(i64::try_from(most).unwrap_or(i64::MAX)),
-        )
-        .fetch_all(pool)
-        .await?;
-        Ok(block(rows))
-    }
-
-    /// The oldest frames of the span, about `most` bytes of them, oldest first.
-    async fn oldest_first(&self, pool: &PgPool, most: usize) -> Result<Block, sqlx::Error> {
-        let rows = sqlx::query_as!(
-            Row,
-            r#"SELECT b.oldest, f.position AS "position?", f.event AS "event?", f.data AS "data?"
-               FROM books b
-               LEFT JOIN LATERAL (
-                   SELECT n.position, n.event, n.data
-                   FROM (SELECT position, event, data,
-                                sum(octet_length(data)) OVER (ORDER BY position)
-                                - octet_length(data) AS bytes_before
-                         FROM frames
-                         WHERE book_id = b.id AND position > $2 AND position <= $3
-                         ORDER BY position LIMIT $4) n
-                   WHERE n.bytes_before < $5) f ON true
-               WHERE b.id = $1 AND NOT b.deleted
-               ORDER BY f.position"#,
-            self.book,
-            self.after,
-            self.upto,
-            PAGE_FRAMES,
-            i64::try_from(most).unwrap_or(i64::MAX),
-        )
-        .fetch_all(pool)
-        .await?;
-        Ok(block(rows))
-    }
-}
-
-struct Row {
-    oldest: i64,
-    position: Option<i64>,
-    event: Option<String>,
-    data: Option<String>,
-}
-
-fn block(rows: Vec<Row>) -> Block {
-    let oldest = rows.first()?.oldest;
-    let frames = rows.into_iter().filter_map(|row| {
-        let (position, event, data) = (row.position?, row.event?, row.data?);
-        Some(Encoded::new(position, &event, &data))
-    });
-    Some((oldest, frames.collect()))
 }

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::announce::Outbox;
 use super::feed::{Feed, Head};
 use super::news;
+use super::older::Buffer;
 use super::ring::{Encoded, Page};
 use crate::book::Here;
 use crate::book::owed::Owed;
@@ -317,7 +318,10 @@ impl Watch {
     /// What the database says, where it had to be asked.
     pub async fn page(&self, cursor: i64, most: usize) -> Result<Page, sqlx::Error> {
         match self.feed.page(cursor, most) {
-            Page::Older => self.feed.older(&self.hub.pool, cursor, most).await,
+            Page::Older => {
+                let (pool, book) = (&self.hub.pool, self.feed.book);
+                self.feed.older(&Buffer { pool, book }, cursor, most).await
+            }
             page => Ok(page),
         }
     }

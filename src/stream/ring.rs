@@ -1,7 +1,11 @@
 //! The newest frames of a book: a run without a hole, bounded in bytes.
 //!
-//! A [`Ring`] holds every frame after `after` up to `upto`, whatever numbers they have. Pure: what
-//! it takes in was read elsewhere.
+//! A [`Ring`] holds what every frame after `after` up to `upto` says, whatever numbers they have. It
+//! merges none: frames stay as they were when they were taken in, so it may hold some that went into
+//! newer ones in the buffer meanwhile, and merged ones from before. A merged frame may say again
+//! what was said before it, and never less than all since the frame before it; so whoever stands
+//! anywhere in a ring, or comes to it from the buffer, misses nothing. Pure: what it takes in was
+//! read elsewhere.
 
 use std::collections::VecDeque;
 
@@ -79,7 +83,7 @@ impl Ring {
         }
     }
 
-    /// It holds every frame after this position, up to [`Ring::upto`].
+    /// It holds all that was said after this position, up to [`Ring::upto`].
     pub(super) fn after(&self) -> i64 {
         self.after
     }
@@ -98,15 +102,19 @@ impl Ring {
     /// forgets what was pruned, or is more than `limit` bytes hold. Gives whether there are more.
     pub(super) fn append(&mut self, frames: Vec<Encoded>, bounds: Bounds, limit: usize) -> bool {
         let upto = frames.last().map_or(bounds.position, |f| f.position);
+        let known = self.upto;
         self.limit = limit;
         self.barrier = bounds.barrier;
         if self.upto == i64::MAX {
             // The first reading: begin where the book stands; readers ask for what is older.
             (self.after, self.upto) = (upto, upto);
         } else {
-            self.bytes += frames.iter().map(|f| f.bytes.len()).sum::<usize>();
-            self.frames.extend(frames);
-            self.upto = self.upto.max(upto);
+            // Some may have come with a block from the buffer, while these were read.
+            for frame in frames.into_iter().filter(|f| f.position > known) {
+                self.bytes += frame.bytes.len();
+                self.frames.push_back(frame);
+            }
+            self.upto = known.max(upto);
         }
         // What was pruned before it could be read leaves no hole: the ring begins behind it.
         self.forget_through(bounds.oldest - 1);
@@ -114,11 +122,15 @@ impl Ring {
             let first = self.frames.front().map_or(self.upto, |f| f.position);
             self.forget_through(first);
         }
-        upto < bounds.position
+        self.upto < bounds.position
     }
 
-    /// Takes in frames before [`Ring::after`], newest first; it then holds all after `after`.
+    /// Takes in frames from before [`Ring::after`] up to the one that says what was said there,
+    /// newest first; it then holds all after `after`. That one may stand for some that it holds.
     pub(super) fn prepend(&mut self, newest_first: Vec<Encoded>, after: i64) {
+        if let Some(newest) = newest_first.first() {
+            self.forget_through(newest.position);
+        }
         for frame in newest_first {
             self.bytes += frame.bytes.len();
             self.frames.push_front(frame);

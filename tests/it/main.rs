@@ -45,6 +45,7 @@ mod stream_barrier;
 mod stream_big;
 mod stream_frames;
 mod stream_life;
+mod stream_merged;
 mod stream_slow;
 mod stream_snapshot;
 mod stream_start;

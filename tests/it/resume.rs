@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use crate::harness::Api;
 use crate::harness::steps::{buffered_book, pages};
 
-const BUFFER: i64 = 256;
+/// The largest that is not merged, so that each page is told once.
+const BUFFER: i64 = 255;
 
 /// What was written: page `/p{n}` stands in the frame at place n of the list.
 #[derive(Debug)]

@@ -17,11 +17,16 @@ use super::{binaries::Binaries, error::EmbeddedError, log::ServerLog, owner::Own
 
 /// The settings that are ours to make, given on the command line so that they
 /// follow the program's version and win over the cluster's `postgresql.conf`.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 15] = [
     "listen_addresses=",
     "unix_socket_permissions=0700",
     "max_connections=100",
     "shared_buffers=128MB",
+    // After each checkpoint the first change of a page writes all of it to the log. Under load, the
+    // defaults would make a checkpoint every quarter of a minute.
+    "max_wal_size=2GB",
+    "checkpoint_timeout=15min",
+    "wal_buffers=16MB",
     // What a client was told is committed stays so through a power cut.
     "fsync=on",
     "synchronous_commit=on",

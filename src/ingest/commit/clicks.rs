@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::click::Click;
 use crate::engine::{Logged, Watermark};
+use crate::time::Timestamp;
 
 /// A click as it is logged.
 #[derive(Debug)]
@@ -17,6 +18,25 @@ pub struct Row<'a> {
     pub logged: Logged<'a>,
     /// The watermark that it was judged against.
     pub watermark_before: Watermark,
+}
+
+/// Which clicks of a transaction are looked for in the log before they are logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LookFor {
+    /// None: if the id of one is taken, the transaction fails, and says so ([`is_known`]). Looking
+    /// for a click costs as much as logging it, and few are sent twice.
+    Nothing,
+    /// Those whose ids were not made by this server for this very request.
+    Sent,
+    /// All: an earlier try may have been committed without our knowing it.
+    All,
+}
+
+/// Whether a transaction failed because the id of a click was in the log.
+#[must_use]
+pub fn is_known(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error();
+    error.is_some_and(|error| error.constraint() == Some("clicks_pkey"))
 }
 
 /// Which of the clicks (book, id) are in the log, by book and id, with their pages. The caller
@@ -49,50 +69,54 @@ pub async fn known(
     Ok(known)
 }
 
-/// Logs clicks that are not in the log.
-///
-/// # Errors
-/// What the database says.
-pub async fn insert(conn: &mut PgConnection, rows: &[Row<'_>]) -> Result<(), sqlx::Error> {
-    if rows.is_empty() {
-        return Ok(());
+/// Clicks column by column, as the statement that logs them wants them.
+pub(super) struct Columns<'a> {
+    pub(super) books: Vec<Uuid>,
+    pub(super) ids: Vec<Uuid>,
+    pub(super) seqs: Vec<i64>,
+    pub(super) at_ms: Vec<i64>,
+    pub(super) received_ms: Vec<i64>,
+    pub(super) watermarks_before_ms: Vec<Option<i64>>,
+    pub(super) values: Vec<Option<i64>>,
+    pub(super) pages: Vec<&'a str>,
+    pub(super) visitors: Vec<Option<&'a str>>,
+    pub(super) referrers: Vec<Option<&'a str>>,
+    pub(super) sources: Vec<Option<&'a str>>,
+}
+
+impl<'a> Columns<'a> {
+    /// In the order of their ids, so that the index is walked once from left to right, and grows at
+    /// its end where ids grow with time: requests that are read at the same time have ids that
+    /// stand between one another.
+    pub(super) fn of(rows: &[Row<'a>]) -> Self {
+        let mut rows: Vec<&Row<'a>> = rows.iter().collect();
+        rows.sort_unstable_by_key(|row| (row.book, row.logged.click.id.uuid));
+        let rows = &rows;
+        let millis = |of: fn(&Click) -> Timestamp| -> Vec<i64> {
+            rows.iter().map(|r| of(r.logged.click).millis()).collect()
+        };
+        let optional = |of: fn(&Click) -> Option<&str>| sparse(rows, |r| of(r.logged.click));
+        Self {
+            books: rows.iter().map(|r| r.book).collect(),
+            ids: rows.iter().map(|r| r.logged.click.id.uuid).collect(),
+            seqs: rows.iter().map(|r| r.logged.seq).collect(),
+            at_ms: millis(|c| c.at),
+            received_ms: millis(|c| c.received_at),
+            watermarks_before_ms: sparse(rows, |r| r.watermark_before.stored()),
+            values: sparse(rows, |r| r.logged.click.value.map(|v| v.0)),
+            pages: rows.iter().map(|r| r.logged.click.page.as_str()).collect(),
+            visitors: optional(|c| c.visitor.as_deref()),
+            referrers: optional(|c| c.referrer.as_deref()),
+            sources: optional(|c| c.source.as_deref()),
+        }
     }
-    let books: Vec<Uuid> = rows.iter().map(|r| r.book).collect();
-    let ids: Vec<Uuid> = rows.iter().map(|r| r.logged.click.id.uuid).collect();
-    let seqs: Vec<i64> = rows.iter().map(|r| r.logged.seq).collect();
-    let at: Vec<i64> = rows.iter().map(|r| r.logged.click.at.millis()).collect();
-    let received: Vec<i64> = rows
-        .iter()
-        .map(|r| r.logged.click.received_at.millis())
-        .collect();
-    let watermarks: Vec<Option<i64>> = rows.iter().map(|r| r.watermark_before.stored()).collect();
-    let values: Vec<Option<i64>> = rows
-        .iter()
-        .map(|r| r.logged.click.value.map(|v| v.0))
-        .collect();
-    let pages: Vec<&str> = rows.iter().map(|r| r.logged.click.page.as_str()).collect();
-    let optional = |of: fn(&Click) -> Option<&str>| -> Vec<Option<&str>> {
-        rows.iter().map(|r| of(r.logged.click)).collect()
-    };
-    sqlx::query!(
-        "INSERT INTO clicks (book_id, click_id, seq, at_ms, received_ms, watermark_before_ms,
-                             value_micros, page, visitor, referrer, source)
-         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[],
-                              $6::bigint[], $7::bigint[], $8::text[], $9::text[], $10::text[],
-                              $11::text[])",
-        &books,
-        &ids,
-        &seqs,
-        &at,
-        &received,
-        &watermarks as &[Option<i64>],
-        &values as &[Option<i64>],
-        &pages as &[&str],
-        &optional(|c| c.visitor.as_deref()) as &[Option<&str>],
-        &optional(|c| c.referrer.as_deref()) as &[Option<&str>],
-        &optional(|c| c.source.as_deref()) as &[Option<&str>],
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
+}
+
+/// A column that may hold nothing; then it is empty. `unnest` in a list of columns fills what is
+/// missing at the end of one with null, and nothing is sent or read for it.
+fn sparse<'a, T>(rows: &[&Row<'a>], of: impl Fn(&Row<'a>) -> Option<T>) -> Vec<Option<T>> {
+    if rows.iter().all(|row| of(row).is_none()) {
+        return Vec::new();
+    }
+    rows.iter().map(|row| of(row)).collect()
 }

@@ -105,7 +105,8 @@ impl<'a> Ledger<'a> {
                 continue;
             }
             seen.insert(id, &click.page);
-            let seq = self.book.first_seq + i64::try_from(self.fresh.len()).unwrap_or(i64::MAX);
+            let seq = self.book.next_seq;
+            self.book.next_seq += 1;
             self.fresh.push(Logged { seq, click });
             // Judged later; its place is kept.
             self.fates.push_back(Fate::Judged {

@@ -12,11 +12,12 @@ pub mod clicks;
 mod ledger;
 pub mod windows;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
+use self::clicks::LookFor;
 use self::ledger::{Ledger, Written, open_ledgers};
 use super::debounce;
 use super::pulse::Pulse;
@@ -27,7 +28,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::click::Click;
 use crate::engine::aggregate::StateError;
 use crate::engine::{self, Plan, Reach, Status, Watermark};
-use crate::frame;
+use crate::frame::{self, Pruned, Pruning};
 use crate::time::Timestamp;
 
 /// The clicks of one request.
@@ -193,7 +194,7 @@ impl Committed {
     }
 
     /// A request that changed the book.
-    pub(super) fn moved(book: &LockedBook, minted: usize, pruned: u64) -> Self {
+    pub(super) fn moved(book: &LockedBook, minted: usize, pruned: Pruned) -> Self {
         let tally = Tally {
             minted: minted as u64,
             pruned,
@@ -226,14 +227,11 @@ pub struct Tally {
     pub dead_letters: u64,
     /// Frames minted.
     pub minted: u64,
-    /// Frames pruned.
-    pub pruned: u64,
+    /// What became of older ones.
+    pub pruned: Pruned,
 }
 
 /// Commits the clicks of many requests in one transaction.
-///
-/// `again` says that an earlier try of the same requests may have been committed without our
-/// knowing it; then even ids that this server made are looked for.
 ///
 /// # Errors
 /// Everything was rolled back.
@@ -241,7 +239,7 @@ pub async fn commit(
     conn: &mut PgConnection,
     now: Timestamp,
     requests: &[(Uuid, &Batch)],
-    again: bool,
+    look_for: LookFor,
     (structures, debounce): (&Structures, &debounce::Memory),
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
@@ -250,7 +248,7 @@ pub async fn commit(
     pulse.beat();
     let structures = structures.of_locked(&mut tx, &locked).await?;
     let mut ledgers = open_ledgers(locked, requests, structures, debounce)?;
-    let known = clicks::known(&mut tx, looked_for(&ledgers, again)).await?;
+    let known = clicks::known(&mut tx, looked_for(&ledgers, look_for)).await?;
     pulse.beat();
     for ledger in ledgers.values_mut() {
         ledger.sort_out(known.get(&ledger.book.id));
@@ -263,15 +261,14 @@ pub async fn commit(
         ledger.count(windows, now, &mut written)?;
         pulse.beat();
     }
-    clicks::insert(&mut tx, &written.clicks).await?;
+    windows::write(&mut tx, &written.clicks, &written.windows, now, pulse).await?;
     pulse.beat();
-    windows::write(&mut tx, &written.windows, now, pulse).await?;
     take_steps(&mut tx, requests, &ledgers, now).await?;
-    frame::insert(&mut tx, &written.frames).await?;
+    let books: Vec<&LockedBook> = ledgers.values().map(|l| &l.book).collect();
+    frame::store(&mut tx, &books, &written.frames).await?;
+    pulse.beat();
     let mut books: Vec<&mut LockedBook> = ledgers.values_mut().map(|l| &mut l.book).collect();
-    let pruned = frame::prune(&mut tx, &mut books).await?;
-    let books: Vec<&LockedBook> = books.into_iter().map(|b| &*b).collect();
-    hot::advance(&mut tx, &books).await?;
+    let pruned = frame::prune(&mut tx, &mut books, Pruning::InTurn).await?;
     pulse.beat();
     tx.commit().await?;
 
@@ -330,22 +327,21 @@ async fn lock(
     conn: &mut PgConnection,
     requests: &[(Uuid, &Batch)],
 ) -> Result<Vec<LockedBook>, sqlx::Error> {
-    let mut clicks_of: HashMap<Uuid, usize> = HashMap::new();
-    for (book, batch) in requests {
-        *clicks_of.entry(*book).or_default() += batch.clicks.len();
-    }
-    let mut ids: Vec<Uuid> = clicks_of.keys().copied().collect();
-    ids.sort_unstable();
-    // One number for all of them keeps the statement plain; gaps in the sequence are allowed.
-    let most = clicks_of.values().max().copied().unwrap_or(0);
-    hot::lock(conn, &ids, i64::try_from(most).unwrap_or(i64::MAX)).await
+    let ids: HashSet<Uuid> = requests.iter().map(|(book, _)| *book).collect();
+    let ids: Vec<Uuid> = ids.into_iter().collect();
+    hot::lock(conn, &ids).await
 }
 
-/// The clicks (book, id) that may have been sent before.
-fn looked_for(ledgers: &HashMap<Uuid, Ledger<'_>>, again: bool) -> Vec<(Uuid, Uuid)> {
+/// The clicks (book, id) to look for.
+fn looked_for(ledgers: &HashMap<Uuid, Ledger<'_>>, look_for: LookFor) -> Vec<(Uuid, Uuid)> {
     let of_ledger = |ledger: &Ledger<'_>| {
         let book = ledger.book.id;
-        let sent = ledger.sent.iter().filter(|c| again || !c.id.fresh);
+        let sent = ledger.sent.iter().filter(|c| match look_for {
+            // One that was sent twice and is left out now is not logged again, so nothing objects.
+            LookFor::Nothing => ledger.judge.may_filter() && !c.id.fresh,
+            LookFor::Sent => !c.id.fresh,
+            LookFor::All => true,
+        });
         sent.map(|click| (book, click.id.uuid)).collect::<Vec<_>>()
     };
     ledgers.values().flat_map(of_ledger).collect()

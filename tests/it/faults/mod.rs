@@ -1,7 +1,7 @@
 //! Fault rounds: servers and Postgres are killed at random moments, one by one and together, under
 //! writers that repeat what was not acknowledged (and some that was) and readers that come back.
 //! Whatever was killed when, every acknowledged click counts exactly once, the levels add up,
-//! positions have no gap, and readers know what a fresh snapshot says.
+//! no frame is missing, and readers know what a fresh snapshot says.
 //!
 //! `make faults` has many rounds, `make test` a few. A round is drawn from its seed, which is
 //! printed first: `PAGETIDE_FAULT_SEED=0x… PAGETIDE_FAULT_ROUNDS=1 make faults` has the same round

@@ -23,7 +23,7 @@ pub(super) struct Plan {
 /// The book.
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// So small that none is merged; the largest holds all that a round mints.
+    /// Some are so small that none is merged; the largest holds all that a round mints.
     pub(super) buffer_frames: i64,
     pub(super) pages: usize,
     /// Each has every so many-th page; the last ones are in none.
@@ -99,6 +99,13 @@ impl Hit {
     }
 }
 
+impl Shape {
+    /// Whether frames are merged.
+    pub(super) fn merges(&self) -> bool {
+        self.buffer_frames >= 256
+    }
+}
+
 impl Plan {
     pub(super) fn draw(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
@@ -114,7 +121,7 @@ impl Plan {
             lanes: one_of(rng, &[1, 2, 4]),
             line: one_of(rng, &[None, Some(1), Some(5)]).map(Duration::from_millis),
             shape: Shape {
-                buffer_frames: one_of(rng, &[16, 64, 65_536, 65_536]),
+                buffer_frames: one_of(rng, &[16, 64, 256, 300, 65_536]),
                 pages,
                 chapters: rng.random_range(1..=4),
                 size_ms: one_of(rng, &[1000, 5000, 60_000]),

@@ -21,12 +21,15 @@ use crate::harness::sse::{Event, Events};
 pub(super) struct Readers {
     pub(super) seen: Vec<Arc<Mutex<Seen>>>,
     tasks: JoinSet<()>,
+    /// Frames may have gone into newer ones.
+    merges: bool,
     said: Arc<Mutex<HashMap<i64, String>>>,
 }
 
 impl Readers {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(merges: bool) -> Self {
         Self {
+            merges,
             seen: Vec::new(),
             tasks: JoinSet::new(),
             said: Arc::default(),
@@ -36,7 +39,7 @@ impl Readers {
     /// One more, from the first frame on.
     pub(super) async fn join(&mut self, api: &Api, addresses: &Addresses, by_client: bool) {
         let number = self.seen.len();
-        let seen = Arc::new(Mutex::new(Seen::new(Arc::clone(&self.said))));
+        let seen = Arc::new(Mutex::new(Seen::new(self.merges, Arc::clone(&self.said))));
         self.seen.push(Arc::clone(&seen));
         let reader = Reader {
             number,

@@ -35,7 +35,7 @@ pub(super) async fn run(seed: u64) -> String {
     make_book(&api, &plan.shape).await;
 
     lap("up");
-    let mut readers = Readers::new();
+    let mut readers = Readers::new(plan.shape.merges());
     let mut waiting: Vec<_> = plan.readers.iter().collect();
     waiting.sort_by_key(|reader| reader.joins_after);
     let addresses = servers.addresses.subscribe();

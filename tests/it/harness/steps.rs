@@ -49,7 +49,7 @@ pub(crate) async fn frame_by_hand(database: &Database, event: &str, more: &str) 
 
 /// Lets commits of servers that are started from now on not wait for the disk: what a test shows of
 /// order and loss is the same, and it shows it at a rate that is worth showing.
-async fn without_waiting_for_the_disk(database: &Database) {
+pub(crate) async fn without_waiting_for_the_disk(database: &Database) {
     let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off',
                                           current_database()); END $$";
     execute(database, sql).await;

@@ -73,7 +73,7 @@ pub(crate) async fn away(database: &Database) {
     let sql = "CREATE FUNCTION away() RETURNS trigger LANGUAGE plpgsql AS $$
                BEGIN RAISE EXCEPTION 'away' USING ERRCODE = '57P03'; END $$;
                CREATE TRIGGER away BEFORE INSERT ON clicks
-               FOR EACH STATEMENT EXECUTE FUNCTION away()";
+               FOR EACH ROW EXECUTE FUNCTION away()";
     execute(database, sql).await;
 }
 

@@ -7,6 +7,7 @@ mod gathering;
 mod keys;
 mod retries;
 mod stopping;
+mod twice;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The table `windows`, as commits load and put it. Reading it for people: [`crate::counts`].
+//! The table `windows`, as commits load and put it, and with it the log of clicks. Reading it for
+//! people: [`crate::counts`].
 
 mod due;
 mod load;
@@ -9,6 +10,7 @@ use uuid::Uuid;
 pub use due::next_due;
 pub use load::load;
 
+use super::clicks;
 use crate::book::hot::LockedBook;
 use crate::engine::{Changed, Plan, Window, WindowKey};
 use crate::ingest::pulse::Pulse;
@@ -71,20 +73,28 @@ impl<'a> Changes<'a> {
 /// Most rows that one statement puts: a book may have very many windows to fire at once.
 const PUT_ROWS: usize = 10_000;
 
-/// Removes the sessions that went into others, and puts windows by value: what is there is replaced.
+/// Logs clicks that are not in the log, removes the sessions that went into others, and puts windows
+/// by value: what is there is replaced.
 ///
 /// # Errors
-/// What the database says.
+/// What the database says; that a click's id is taken ([`super::clicks::is_known`]) among it.
 pub async fn write(
     conn: &mut PgConnection,
+    clicks: &[clicks::Row<'_>],
     changes: &Changes<'_>,
     now: Timestamp,
     pulse: &Pulse,
 ) -> Result<(), sqlx::Error> {
     remove(conn, &changes.removed).await?;
-    for rows in changes.put.chunks(PUT_ROWS) {
-        put_some(conn, rows, now).await?;
+    // Most transactions need one statement: each way to the server and back takes as long as the
+    // logging of dozens of clicks.
+    let (first, more) = changes.put.split_at(changes.put.len().min(PUT_ROWS));
+    if !clicks.is_empty() || !first.is_empty() {
+        log_and_put(conn, clicks, first, now).await?;
+    }
+    for rows in more.chunks(PUT_ROWS) {
         pulse.beat();
+        log_and_put(conn, &[], rows, now).await?;
     }
     Ok(())
 }
@@ -120,11 +130,15 @@ async fn remove(conn: &mut PgConnection, removed: &[Removed<'_>]) -> Result<(), 
     Ok(())
 }
 
-async fn put_some(
+/// `unnest` stands in the list of columns, not in `FROM`: there, Postgres would first write each array
+/// out as a table.
+async fn log_and_put(
     conn: &mut PgConnection,
+    clicks: &[clicks::Row<'_>],
     rows: &[Row<'_>],
     now: Timestamp,
 ) -> Result<(), sqlx::Error> {
+    let clicks = clicks::Columns::of(clicks);
     let books: Vec<Uuid> = rows.iter().map(|r| r.book).collect();
     let generations: Vec<i32> = rows.iter().map(|r| r.generation).collect();
     let rollups: Vec<i16> = rows.iter().map(|r| stored_rollup(r.key.rollup)).collect();
@@ -136,11 +150,18 @@ async fn put_some(
     let weights: Vec<i64> = rows.iter().map(|r| r.window.state.weight()).collect();
     let states: Vec<Vec<u8>> = rows.iter().map(|r| r.window.state.to_bytes()).collect();
     sqlx::query!(
-        "INSERT INTO windows (book_id, generation, rollup, start_ms, end_ms, group_key, fired,
+        "WITH logged AS (
+             INSERT INTO clicks (book_id, click_id, seq, at_ms, received_ms, watermark_before_ms,
+                                 value_micros, page, visitor, referrer, source)
+             SELECT unnest($12::uuid[]), unnest($13::uuid[]), unnest($14::bigint[]),
+                    unnest($15::bigint[]), unnest($16::bigint[]), unnest($17::bigint[]),
+                    unnest($18::bigint[]), unnest($19::text[]), unnest($20::text[]),
+                    unnest($21::text[]), unnest($22::text[]))
+         INSERT INTO windows (book_id, generation, rollup, start_ms, end_ms, group_key, fired,
                               weight, state, session, changed_ms)
-         SELECT u.*, $11::bigint
-         FROM unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[],
-                     $6::text[], $7::boolean[], $8::bigint[], $9::bytea[], $10::boolean[]) AS u
+         SELECT unnest($1::uuid[]), unnest($2::int[]), unnest($3::smallint[]), unnest($4::bigint[]),
+                unnest($5::bigint[]), unnest($6::text[]), unnest($7::boolean[]),
+                unnest($8::bigint[]), unnest($9::bytea[]), unnest($10::boolean[]), $11::bigint
          ON CONFLICT ON CONSTRAINT windows_pkey DO UPDATE
          SET fired = excluded.fired, weight = excluded.weight, state = excluded.state,
              changed_ms = excluded.changed_ms",
@@ -155,6 +176,17 @@ async fn put_some(
         &states,
         &sessions,
         now.millis(),
+        &clicks.books,
+        &clicks.ids,
+        &clicks.seqs,
+        &clicks.at_ms,
+        &clicks.received_ms,
+        &clicks.watermarks_before_ms as &[Option<i64>],
+        &clicks.values as &[Option<i64>],
+        &clicks.pages as &[&str],
+        &clicks.visitors as &[Option<&str>],
+        &clicks.referrers as &[Option<&str>],
+        &clicks.sources as &[Option<&str>],
     )
     .execute(conn)
     .await?;
