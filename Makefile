@@ -1,6 +1,6 @@
 # `make run` brings the service up; `make test` is what CI runs.
 
-.PHONY: run test faults lint openapi sqlx
+.PHONY: run test faults bench bench-quick lint openapi sqlx
 
 # The pages are for those who work on the code, so they show and name what is private.
 DOCFLAGS = -D warnings -A rustdoc::private-intra-doc-links
@@ -24,6 +24,17 @@ faults: export PAGETIDE_FAULT_ROUNDS ?= 50
 faults:
 	bash tests/install.sh
 	SQLX_OFFLINE=true tests/with-postgres.sh cargo nextest run --profile faults --no-capture -E 'test(faults::rounds)'
+
+# Measures the program against its limits and peers, and prints a table; for figures that mean
+# something, on a machine that does nothing else. CASES="engine growth" measures some.
+bench:
+	bash benches/install.sh
+	SQLX_OFFLINE=true cargo bench --bench bench -- $(CASES)
+
+# The same in a few minutes, with short runs and small tables.
+bench-quick:
+	bash benches/install.sh
+	SQLX_OFFLINE=true cargo bench --bench bench -- --quick $(CASES)
 
 lint:
 	cargo fmt
