@@ -91,7 +91,7 @@ pub struct LockedBook {
 
 /// Locks the rows of `ids`. Books that do not exist or were deleted are left out.
 ///
-/// A `SELECT … FOR UPDATE` that stands alone: it gives the rows as the last holder committed them,
+/// A `SELECT … FOR NO KEY UPDATE` that stands alone: it gives the rows as the last holder committed them,
 /// and under READ COMMITTED every later statement then sees what came with that. The rows are taken
 /// in the order of their ids (`ORDER BY` goes before the lock), so that two processes that share
 /// books do not deadlock. Unlike an `UPDATE` that does nothing, it leaves no version of the row

@@ -1,8 +1,8 @@
 //! The buffers: bounded, and large ones with their older half merged.
 //!
 //! **Promises.** A buffer below [`MERGES_FROM`] frames holds, after each commit, exactly as many of
-//! the newest as its book says. A larger one holds at least as many, and less than a quarter more:
-//! it is pruned when the positions have moved on by a quarter of it. Its frames that stand more than
+//! the newest as its book says. A larger one reaches back over at least as many positions, and holds
+//! less than a quarter more frames: it is pruned when the positions have moved on by a quarter of it. Its frames that stand more than
 //! half of it behind the newest are merged by [`merge`], a step at a time, so that most commits have
 //! no statement for it; frames of other kinds are neither merged nor jumped over. `oldest` says what
 //! was pruned.
@@ -224,7 +224,14 @@ async fn merge_due(
     let mut data = Vec::new();
     for ((book, stretch), frames) in due.iter_mut().zip(stored) {
         let rollups: Vec<&str> = book.rollups.iter().map(|r| r.name.as_str()).collect();
-        for merged in merge(&frames, &rollups, MAX_FRAME_BYTES) {
+        // A mistake in here must not be one that no click of the book can be committed by.
+        let merging = || merge(&frames, &rollups, MAX_FRAME_BYTES);
+        let merging = std::panic::catch_unwind(std::panic::AssertUnwindSafe(merging));
+        let merging = merging.unwrap_or_else(|_| {
+            tracing::error!(book = %book.id, "frames could not be merged; they stay as they are");
+            Vec::new()
+        });
+        for merged in merging {
             gone.push(book.id, merged.first, merged.position);
             data.push(merged.data);
         }

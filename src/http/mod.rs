@@ -23,8 +23,7 @@ pub(crate) mod state;
 mod tokens;
 
 use axum::Router;
-use axum::http::header::{ALLOW, CONTENT_TYPE};
-use axum::http::{HeaderName, HeaderValue, Request, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Request};
 use axum::response::{IntoResponse, Response};
 use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -76,6 +75,10 @@ pub(crate) fn service(state: AppState) -> impl serve::Service {
         .merge(openapi::routes())
         .merge(problems::routes())
         .fallback(|| async { Problem::not_found() })
+        // The router adds which methods there are.
+        .method_not_allowed_fallback(|| async {
+            Problem::new(Code::MethodNotAllowed, "this address takes other methods")
+        })
         .with_state(state);
     ServiceBuilder::new()
         .layer(SetRequestIdLayer::new(REQUEST_ID, MakeRequestUuid))
@@ -86,7 +89,6 @@ pub(crate) fn service(state: AppState) -> impl serve::Service {
         )
         .layer(PropagateRequestIdLayer::new(REQUEST_ID))
         .layer(CatchPanicLayer::custom(panicked))
-        .map_response(problem_for_bare_error)
         .service(router)
 }
 
@@ -103,17 +105,6 @@ fn span<B>(request: &Request<B>) -> tracing::Span {
     // The path alone: a query may hold a credential.
     let path = request.uri().path();
     tracing::info_span!("request", id, method = %request.method(), path)
-}
-
-/// The router itself answers a wrong method with an empty body; here it gets one.
-fn problem_for_bare_error(response: Response) -> Response {
-    let bare = !response.headers().contains_key(CONTENT_TYPE);
-    if response.status() == StatusCode::METHOD_NOT_ALLOWED && bare {
-        let allow = response.headers().get(ALLOW);
-        let problem = Problem::new(Code::MethodNotAllowed, "this address takes other methods");
-        return problem.allowing(allow).into_response();
-    }
-    response
 }
 
 #[allow(

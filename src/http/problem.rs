@@ -1,7 +1,7 @@
 //! Problems: what went wrong, as RFC 9457 says it. The one place where errors become statuses.
 
 use axum::Json;
-use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -116,7 +116,6 @@ enum Extra {
     None,
     RetryAfter,
     Challenge(&'static str),
-    Allow(HeaderValue),
 }
 
 /// RFC 9457 problem details.
@@ -213,13 +212,6 @@ impl Problem {
     pub(super) fn is(&self, code: Code) -> bool {
         self.code == code
     }
-
-    pub(super) fn allowing(mut self, allow: Option<&HeaderValue>) -> Self {
-        if let Some(allow) = allow {
-            self.extra = Extra::Allow(allow.clone());
-        }
-        self
-    }
 }
 
 impl IntoResponse for Problem {
@@ -242,7 +234,6 @@ impl IntoResponse for Problem {
             Extra::Challenge(text) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(text))
             }
-            Extra::Allow(allow) => headers.insert(ALLOW, allow),
         };
         response
     }

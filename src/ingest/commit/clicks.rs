@@ -36,7 +36,9 @@ pub enum LookFor {
 #[must_use]
 pub fn is_known(error: &sqlx::Error) -> bool {
     let error = error.as_database_error();
-    error.is_some_and(|error| error.constraint() == Some("clicks_pkey"))
+    // A table that is spread over several servers has it with a number behind.
+    let is_key = |name: &str| name.starts_with("clicks_pkey");
+    error.is_some_and(|error| error.is_unique_violation() && error.constraint().is_some_and(is_key))
 }
 
 /// Which of the clicks (book, id) are in the log, by book and id, with their pages. The caller

@@ -103,6 +103,28 @@ async fn a_wrong_method_is_405_with_those_that_are_allowed() {
 }
 
 #[tokio::test]
+async fn head_gets_no_body_over_either_protocol() {
+    let (_database, server) = start().await;
+    let api = server.api();
+    let url = format!("{}/v1/books/b/clicks", server.url);
+    assert_eq!(
+        Answer::of(api.request(Method::HEAD, "/v1/books/b/clicks"))
+            .await
+            .status,
+        405
+    );
+    for two in [false, true] {
+        let mut client = reqwest::Client::builder();
+        if two {
+            client = client.http2_prior_knowledge();
+        }
+        let answer = client.build().unwrap().head(&url).send().await.unwrap();
+        assert_eq!(answer.status(), 405);
+        assert_eq!(answer.bytes().await.unwrap(), "");
+    }
+}
+
+#[tokio::test]
 async fn every_answer_carries_the_request_id_that_came_or_one_of_its_own() {
     let (_database, server) = start().await;
     let api = server.api();

@@ -32,12 +32,22 @@ pub(super) fn parts(chunk: &str) -> (&str, Value, Option<i64>) {
     (field("event: ").unwrap(), data, id)
 }
 
+/// The next frame; a heartbeat, which a quiet stream has on a slow machine, is none.
+pub(super) async fn told(raw: &mut Raw) -> String {
+    loop {
+        let chunk = raw.chunk().await.expect("the stream ended");
+        if !chunk.starts_with(':') {
+            return chunk;
+        }
+    }
+}
+
 /// Follows the book from `cursor` on; gives the hello with it.
 pub(super) async fn follow(api: &Api, cursor: i64) -> (Raw, Value) {
     let cursor = format!("last-event-id: {cursor}\r\n");
     let mut raw = Raw::get(api, EVENTS, &cursor).await;
     raw.head().await;
-    let chunk = raw.chunk().await.unwrap();
+    let chunk = told(&mut raw).await;
     let (event, hello, _) = parts(&chunk);
     assert_eq!(event, "hello");
     (raw, hello)
@@ -218,7 +228,7 @@ impl Busy {
         let tell = sqlx::query(tell).bind(format!("{}:*", Uuid::new_v4()));
         tell.execute(&mut self.conn).await.unwrap();
         while self.told < self.position {
-            let chunk = self.live.chunk().await.expect("the stream ended");
+            let chunk = told(&mut self.live).await;
             self.told += 1;
             assert_eq!(parts(&chunk).2, Some(self.told), "{chunk}");
         }
@@ -250,7 +260,7 @@ impl Busy {
         let mut known = self.at[&cursor].clone();
         let (mut last, mut frames) = (cursor, 0);
         while last < self.position {
-            let chunk = raw.chunk().await.expect("the stream ended");
+            let chunk = told(&mut raw).await;
             let (event, data, id) = parts(&chunk);
             assert!(["counts", "status"].contains(&event), "{chunk}");
             let id = id.unwrap();

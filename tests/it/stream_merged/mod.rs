@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use self::busy::{Busy, check_bounds, follow, parts};
+use self::busy::{Busy, check_bounds, follow, parts, told};
 use crate::harness::Server;
 use crate::harness::steps::{Known, buffered_book};
 
@@ -97,7 +97,7 @@ async fn a_merged_buffer_is_bounded_and_says_what_was_pruned() {
         }
         let (mut raw, hello) = follow(&api, oldest - 2).await;
         assert_eq!(hello["mode"], "resync");
-        let chunk = raw.chunk().await.unwrap();
+        let chunk = told(&mut raw).await;
         let (event, data, id) = parts(&chunk);
         assert_eq!((event, id), ("resync_required", Some(position)));
         let expected = json!({"reason": "pruned", "requested": oldest - 2, "oldest": oldest,
@@ -138,7 +138,7 @@ async fn clicks_that_are_posted_one_by_one_are_merged_and_not_lost() {
         let page = format!("/{}", n % 11);
         let answer = api.clicks("b", json!({"page": page, "at": 1000})).await;
         assert_eq!(answer["position"], n);
-        let chunk = live.chunk().await.unwrap();
+        let chunk = told(&mut live).await;
         let (_, data, id) = parts(&chunk);
         assert_eq!(id, Some(n));
         known.learn(&data);
@@ -153,7 +153,7 @@ async fn clicks_that_are_posted_one_by_one_are_merged_and_not_lost() {
         let mut resumed = at[&cursor].clone();
         let mut last = cursor;
         while last < 700 {
-            let chunk = raw.chunk().await.unwrap();
+            let chunk = told(&mut raw).await;
             let (_, data, id) = parts(&chunk);
             assert!(id.unwrap() > last);
             resumed.learn(&data);
