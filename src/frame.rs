@@ -27,13 +27,13 @@ use uuid::Uuid;
 use crate::book::Totals;
 use crate::book::hot::LockedBook;
 use crate::engine::aggregate::Value;
-use crate::engine::{Changed, Pane};
+use crate::engine::{Changed, Pane, Watermark};
 use crate::rollup::Rollup;
 use crate::structure::Chapter;
 use crate::time::Timestamp;
 
-pub use buffer::{Pruned, Pruning, prune};
-pub use store::store;
+pub use buffer::{Pruned, Pruning, is_due, prune};
+pub use store::{Columns, store};
 
 /// Most bytes of a frame's data.
 pub const MAX_FRAME_BYTES: usize = 256 * 1024;
@@ -52,6 +52,47 @@ pub struct NewFrame {
     pub event: &'static str,
     /// One line of JSON.
     pub data: String,
+}
+
+/// What a commit left of a book: enough to tell its readers without reading it again.
+#[derive(Clone, PartialEq, Debug)]
+pub struct News {
+    /// Which book.
+    pub book: Uuid,
+    /// Its newest position before.
+    pub before: i64,
+    /// Its newest position now.
+    pub position: i64,
+    /// One more than the highest position that was pruned away.
+    pub oldest: i64,
+    /// Its revision.
+    pub revision: i64,
+    /// Version of its chapters.
+    pub structure_version: i64,
+    /// How far event time has come.
+    pub watermark: Watermark,
+    /// Whether its input has ended.
+    pub closed: bool,
+    /// All frames after `before`, in order.
+    pub frames: Vec<NewFrame>,
+}
+
+impl News {
+    /// What is told of `book`, as a commit leaves it that minted `frames`.
+    #[must_use]
+    pub fn of(book: &LockedBook, frames: Vec<NewFrame>) -> Self {
+        Self {
+            book: book.id,
+            before: book.locked_at,
+            position: book.position,
+            oldest: book.oldest,
+            revision: book.revision,
+            structure_version: book.structure_version,
+            watermark: book.progress.watermark,
+            closed: book.closed,
+            frames,
+        }
+    }
 }
 
 /// What every frame says about the moment at which it was minted.

@@ -80,6 +80,10 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
     describe_gauge!("pagetide_spool_bytes", "how much the spool holds");
     describe_gauge!("pagetide_spool_clicks", "clicks that wait in the spool");
     describe_counter!("pagetide_commits_total", "write transactions committed");
+    describe_counter!(
+        "pagetide_commits_single_statement_total",
+        "those of them that were one statement, for the book was as it had been left"
+    );
     describe_counter!("pagetide_retries_total", "write transactions tried again");
     describe_histogram!("pagetide_commit_seconds", "length of a write transaction");
     describe_histogram!("pagetide_commit_clicks", "clicks in a write transaction");
@@ -154,6 +158,9 @@ pub fn committed(tally: &Tally, took: Duration) {
         counter!("pagetide_dead_letters_total").increment(tally.dead_letters);
     }
     counter!("pagetide_commits_total").increment(1);
+    if tally.single_statement {
+        counter!("pagetide_commits_single_statement_total").increment(1);
+    }
     histogram!("pagetide_commit_seconds").record(took);
     histogram!("pagetide_commit_clicks").record(totals.received as f64);
     counter!("pagetide_frames_minted_total").increment(tally.minted);

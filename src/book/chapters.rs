@@ -165,6 +165,19 @@ impl Structures {
         }
     }
 
+    /// The structure of `book`, if what is remembered of it is current; an empty one, if its rollups
+    /// do not ask for chapters.
+    #[must_use]
+    pub fn at_hand(&self, book: &LockedBook) -> Option<Arc<Structure>> {
+        if !asks_for_chapters(book) {
+            return Some(Arc::default());
+        }
+        let remembered = self.remembered.get(&book.id);
+        remembered
+            .filter(|r| r.is_current(book))
+            .map(|r| r.structure)
+    }
+
     /// The structures of those locked books that have chapters and a rollup that asks for them, by
     /// book. What is not remembered as it stands is read, in one statement for all of them.
     ///

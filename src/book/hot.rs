@@ -45,11 +45,18 @@ impl Due {
     }
 }
 
+/// Which version of a row it is: the transaction that wrote it (`xmin`), which changes with every
+/// change of the row, whoever makes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Version(pub i64);
+
 /// A book's row, held until the transaction ends.
 #[derive(Clone, Debug)]
 pub struct LockedBook {
     /// Which book.
     pub id: Uuid,
+    /// As it was locked.
+    pub version: Version,
     /// Whether its input has ended.
     pub closed: bool,
     /// The first sequence number of its log that is not taken.
@@ -101,7 +108,7 @@ pub struct LockedBook {
 /// What the database says.
 pub async fn lock(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<LockedBook>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT id, closed, next_seq, position, oldest, merged, revision,
+        r#"SELECT id, xmin::text::bigint AS "version!", closed, next_seq, position, oldest, merged, revision,
                   structure_version, generation, watermark_ms, newest_event_ms,
                   watermark_before_close_ms, last_received_ms,
                   received, on_time, late, dropped, duplicates, filtered, rejected, title,
@@ -117,6 +124,7 @@ pub async fn lock(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<LockedBoo
     .await?;
     let books = rows.into_iter().map(|row| LockedBook {
         id: row.id,
+        version: Version(row.version),
         closed: row.closed,
         next_seq: row.next_seq,
         position: row.position,

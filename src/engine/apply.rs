@@ -1,25 +1,35 @@
 //! The fold: judges clicks, counts them, moves the watermark, fires windows.
 
 use super::aggregate::Sample;
+use super::groups::Groups;
 use super::window::assign;
 use super::working::Working;
 use super::{
-    Counting, Logged, MissedWindow, Outcome, Plan, Progress, Status, Verdict, Watermark, Windows,
+    Logged, MissedWindow, Outcome, Plan, Progress, Reach, Status, Verdict, Watermark, Windows,
 };
 
-/// Counts `clicks`, in order, into `windows`, which holds what [`reach`](super::reach()) asked for.
+/// Counts `clicks`, in order, into `windows`, which holds what `reach` asked for: the
+/// [`reach`](super::reach()) of the same plan, progress and clicks.
 #[must_use]
 pub fn apply<'a>(
     plan: &Plan,
     progress: Progress,
     clicks: &[Logged<'a>],
+    reach: Reach<'a>,
     windows: Windows<'a>,
 ) -> Outcome<'a> {
-    let mut working = Working::new(plan, windows);
+    let mut placed = reach.placed.into_iter();
+    let mut working = Working::new(plan, reach.groups, windows);
     let mut progress = progress;
     let mut verdicts = Vec::with_capacity(clicks.len());
     for logged in clicks {
-        verdicts.push(count(plan, progress.watermark, *logged, &mut working));
+        verdicts.push(count(
+            plan,
+            progress.watermark,
+            *logged,
+            &mut placed,
+            &mut working,
+        ));
         progress = progress.after(logged.click.at.millis(), plan.delay_ms);
     }
     Outcome {
@@ -45,29 +55,27 @@ pub fn advance<'a>(
             watermark,
             ..progress
         },
-        changed: Working::new(plan, windows).emit(watermark),
+        changed: Working::new(plan, Groups::new(), windows).emit(watermark),
     }
 }
 
 /// Judges one click against the watermark as it stood before it, and counts it wherever it is not
-/// too late.
-fn count<'a>(
+/// too late. Takes its groups, one for each rollup, from the front of `placed`.
+fn count(
     plan: &Plan,
     watermark_before: Watermark,
-    Logged { seq, click }: Logged<'a>,
-    working: &mut Working<'a>,
+    Logged { seq, click }: Logged<'_>,
+    placed: &mut impl Iterator<Item = Option<usize>>,
+    working: &mut Working<'_>,
 ) -> Verdict {
     let at_ms = click.at.millis();
     let mut counted = false;
     let mut late = false;
     let mut missed = Vec::new();
-    for counting in plan.counting(click) {
-        let Counting {
-            place,
-            rollup,
-            group,
-            item,
-        } = counting;
+    for ((place, rollup), group) in (0..).zip(&plan.rollups).zip(placed) {
+        let (Some(group), Some(item)) = (group, rollup.item_of(click)) else {
+            continue;
+        };
         let sample = Sample { at_ms, seq, item };
         for bounds in assign(rollup.window, at_ms) {
             if watermark_before.gone(bounds.end_ms, rollup.lateness_ms) {
@@ -78,8 +86,7 @@ fn count<'a>(
                 continue;
             }
             counted = true;
-            let group = group.clone();
-            late |= working.count((place, rollup), group, bounds, &sample, watermark_before);
+            late |= working.count(group, rollup, bounds, &sample, watermark_before);
         }
     }
     let status = match (counted, late) {

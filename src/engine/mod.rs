@@ -8,7 +8,8 @@
 //! an [`Outcome`] comes out. The same functions count the live stream, a replay and a batch.
 //!
 //! **Called by** `ingest::commit`, in two steps, since windows live in Postgres: [`reach()`] says
-//! which windows a batch needs, the caller loads them, [`apply()`] folds the clicks into them. What
+//! which windows a batch needs, the caller loads them, [`apply()`] folds the clicks into them; a
+//! group is looked up by its name in the first, once for each click, and nowhere after that. What
 //! moves the watermark without a click, an end of input or idleness, goes through [`advance`].
 //!
 //! Where a new kind of window goes: [`window`], if its bounds hang on the click's time alone; beside
@@ -17,6 +18,7 @@
 
 pub mod aggregate;
 mod apply;
+mod groups;
 mod reach;
 mod session;
 mod watermark;
@@ -33,7 +35,6 @@ mod property_tests;
 pub(crate) mod testing;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use apply::{advance, apply};
@@ -43,7 +44,7 @@ pub use window::Bounds;
 
 use crate::click::Click;
 use crate::engine::aggregate::State;
-use crate::rollup::{Item, Rollup};
+use crate::rollup::Rollup;
 use crate::structure::Structure;
 
 /// How a book counts.
@@ -58,29 +59,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The rollups that count `click`, those left out for which it lacks something.
-    fn counting<'p, 'a>(
-        &'p self,
-        click: &'a Click,
-    ) -> impl Iterator<Item = Counting<'p, 'a>> + use<'p, 'a> {
-        (0..).zip(&self.rollups).filter_map(|(place, rollup)| {
-            Some(Counting {
-                place,
-                rollup,
-                group: rollup.group_by.group_of(click, &self.structure)?,
-                item: rollup.item_of(click)?,
-            })
-        })
+    /// The group that `rollup` counts `click` in, if it has one.
+    fn group_of<'a>(&self, rollup: &Rollup, click: &'a Click) -> Option<Cow<'a, str>> {
+        rollup.group_by.group_of(click, &self.structure)
     }
-}
-
-/// How one rollup counts one click.
-struct Counting<'p, 'a> {
-    /// Place of the rollup in [`Plan::rollups`].
-    place: u16,
-    rollup: &'p Rollup,
-    group: Cow<'a, str>,
-    item: Item<'a>,
 }
 
 /// A click and its place in the book's log.
@@ -163,8 +145,8 @@ pub struct Window {
     pub state: State,
 }
 
-/// The windows that a batch works on.
-pub type Windows<'a> = HashMap<WindowKey<'a>, Window>;
+/// The windows that a batch works on, in no order; one may be there twice.
+pub type Windows<'a> = Vec<(WindowKey<'a>, Window)>;
 
 /// How one click was judged.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,102 +1,137 @@
 //! What a batch needs from the table of windows.
 
-use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
-
+use super::groups::Groups;
 use super::window::assign;
-use super::{Bounds, Counting, Logged, Plan, Progress, Watermark, WindowKey};
+use super::{Bounds, Logged, Plan, Progress, Watermark};
 use crate::rollup::WindowSpec;
 
-/// What a batch needs from the table of windows.
-#[derive(Clone, PartialEq, Debug)]
+/// What a batch needs from the table of windows, and which groups its clicks count in.
+#[derive(Debug)]
 pub struct Reach<'a> {
-    /// The tumbling and sliding windows that its clicks fall into, each once.
-    pub touched: Vec<WindowKey<'a>>,
-    /// Of each group, the spans that its clicks cover, apart from one another: every session that
-    /// overlaps one is needed.
-    pub spans: Vec<Span<'a>>,
-    /// And every window not yet fired that ends at or before this.
+    pub(super) groups: Groups<'a, Reached>,
+    /// Click by click, for each rollup in turn, the place of its group in `groups`; `None`: it does
+    /// not count the click.
+    pub(super) placed: Vec<Option<usize>>,
+    /// Every window not yet fired that ends at or before this is needed too.
     pub due: Watermark,
 }
 
-impl Reach<'_> {
-    /// What is due once the watermark has come to `to`, and nothing else.
-    #[must_use]
-    pub fn due(to: Watermark) -> Self {
-        Self {
-            touched: Vec::new(),
-            spans: Vec::new(),
-            due: to,
-        }
-    }
+/// Where the clicks of one group fall.
+#[derive(Debug)]
+pub(super) struct Reached {
+    of_sessions: bool,
+    /// Windows, each once and by start; of sessions, the stretches of time that the clicks cover,
+    /// apart from one another.
+    pub(super) bounds: Vec<Bounds>,
 }
 
-/// A stretch of time in which a group's sessions are needed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Span<'a> {
+/// A window of a group, or a stretch of time in which its sessions are needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span<'r> {
     /// Place of the rollup in [`Plan::rollups`].
     pub rollup: u16,
     /// The group within the rollup.
-    pub group: Cow<'a, str>,
+    pub group: &'r str,
     /// From when to when.
     pub bounds: Bounds,
 }
 
+impl<'a> Reach<'a> {
+    /// What is due once the watermark has come to `to`, and nothing else.
+    #[must_use]
+    pub fn due(to: Watermark) -> Self {
+        Self {
+            groups: Groups::new(),
+            placed: Vec::new(),
+            due: to,
+        }
+    }
+
+    /// The tumbling and sliding windows that its clicks fall into, each once.
+    pub fn touched(&self) -> impl Iterator<Item = Span<'_>> {
+        self.all(false)
+    }
+
+    /// Of each group, the spans that its clicks cover, apart from one another: every session that
+    /// overlaps one is needed.
+    pub fn spans(&self) -> impl Iterator<Item = Span<'_>> {
+        self.all(true)
+    }
+
+    fn all(&self, of_sessions: bool) -> impl Iterator<Item = Span<'_>> + use<'a, '_> {
+        let groups = self.groups.iter();
+        let groups = groups.filter(move |group| group.held.of_sessions == of_sessions);
+        groups.flat_map(|group| {
+            group.held.bounds.iter().map(|bounds| Span {
+                rollup: group.rollup,
+                group: &group.name,
+                bounds: *bounds,
+            })
+        })
+    }
+}
+
+/// For how many groups there is room at once; few batches have more.
+const USUAL_GROUPS: usize = 1024;
+
 /// Which windows `clicks` need, in the state that the table has them in.
 #[must_use]
 pub fn reach<'a>(plan: &Plan, progress: Progress, clicks: &[Logged<'a>]) -> Reach<'a> {
-    let mut touched = HashSet::new();
-    let mut sessions: HashMap<(u16, Cow<'a, str>), Vec<Bounds>> = HashMap::new();
+    let mut groups = Groups::with_capacity(clicks.len().min(USUAL_GROUPS));
+    let mut placed = Vec::with_capacity(clicks.len() * plan.rollups.len());
     let mut progress = progress;
     for Logged { click, .. } in clicks {
-        for counting in plan.counting(click) {
-            let Counting {
-                place,
-                rollup,
-                group,
-                ..
-            } = counting;
-            for bounds in assign(rollup.window, click.at.millis()) {
-                if progress.watermark.gone(bounds.end_ms, rollup.lateness_ms) {
-                    continue;
-                }
-                if let WindowSpec::Session { .. } = rollup.window {
-                    let of_group = sessions.entry((place, group.clone())).or_default();
-                    of_group.push(bounds);
-                } else {
-                    touched.insert(WindowKey::new(place, bounds, group.clone()));
+        for (rollup_place, rollup) in (0..).zip(&plan.rollups) {
+            let group = plan.group_of(rollup, click);
+            let Some(group) = group.filter(|_| rollup.item_of(click).is_some()) else {
+                placed.push(None);
+                continue;
+            };
+            let place = groups.place_of(rollup_place, group, || Reached {
+                of_sessions: matches!(rollup.window, WindowSpec::Session { .. }),
+                bounds: Vec::new(),
+            });
+            placed.push(Some(place));
+            let Reached { bounds, .. } = groups.held(place);
+            let taken = assign(rollup.window, click.at.millis())
+                .filter(|b| !progress.watermark.gone(b.end_ms, rollup.lateness_ms));
+            for window in taken {
+                // Of tumbling windows, most clicks fall where the one before them fell.
+                if bounds.last() != Some(&window) {
+                    bounds.push(window);
                 }
             }
         }
         progress = progress.after(click.at.millis(), plan.delay_ms);
     }
-    let spans = sessions.into_iter().flat_map(|((rollup, group), bounds)| {
-        united(bounds).into_iter().map(move |bounds| Span {
-            rollup,
-            group: group.clone(),
+    for group in groups.iter_mut() {
+        let Reached {
+            of_sessions,
             bounds,
-        })
-    });
+        } = &mut group.held;
+        bounds.sort_unstable();
+        if *of_sessions {
+            unite(bounds);
+        } else {
+            bounds.dedup();
+        }
+    }
     Reach {
-        spans: spans.collect(),
-        touched: touched.into_iter().collect(),
+        groups,
+        placed,
         due: progress.watermark,
     }
 }
 
-/// The same stretches of time as few that lie apart, the earliest first.
-fn united(mut all: Vec<Bounds>) -> Vec<Bounds> {
-    all.sort_unstable();
-    let mut united: Vec<Bounds> = Vec::new();
-    for bounds in all {
-        match united.last_mut() {
-            Some(last) if bounds.start_ms <= last.end_ms => {
-                last.end_ms = last.end_ms.max(bounds.end_ms);
-            }
-            _ => united.push(bounds),
+/// Makes sorted stretches of time as few that lie apart and cover the same.
+fn unite(sorted: &mut Vec<Bounds>) {
+    sorted.dedup_by(|next, last| {
+        let meet = next.start_ms <= last.end_ms;
+        if meet {
+            last.end_ms = last.end_ms.max(next.end_ms);
         }
-    }
-    united
+        meet
+    });
 }
 
 #[cfg(test)]
@@ -106,11 +141,15 @@ mod tests {
     #[test]
     fn stretches_that_meet_become_one() {
         let bounds = |(start_ms, end_ms)| Bounds { start_ms, end_ms };
-        let unite = |all: &[(i64, i64)]| united(all.iter().copied().map(bounds).collect());
+        let united = |all: &[(i64, i64)]| {
+            let mut all: Vec<Bounds> = all.iter().copied().map(bounds).collect();
+            unite(&mut all);
+            all
+        };
         assert_eq!(
-            unite(&[(20, 30), (0, 10), (5, 15), (15, 18)]),
+            united(&[(0, 10), (5, 15), (15, 18), (20, 30)]),
             [(0, 18), (20, 30)].map(bounds)
         );
-        assert_eq!(unite(&[]), []);
+        assert_eq!(united(&[]), []);
     }
 }

@@ -52,8 +52,9 @@ impl<'a> TestBook<'a> {
         self.next_seq += 2 * i64::try_from(batch.len()).unwrap();
         let reach = reach(self.plan, self.progress, &logged);
         let loaded = self.load(&reach);
-        let outcome = apply(self.plan, self.progress, &logged, loaded);
-        assert_eq!(outcome.progress.watermark, reach.due);
+        let due = reach.due;
+        let outcome = apply(self.plan, self.progress, &logged, reach, loaded);
+        assert_eq!(outcome.progress.watermark, due);
         self.settle(outcome)
     }
 
@@ -65,22 +66,21 @@ impl<'a> TestBook<'a> {
     }
 
     fn load(&self, reach: &Reach<'a>) -> Windows<'a> {
-        let touched = reach.touched.iter();
-        let mut loaded: Windows<'a> = touched
-            .filter_map(|key| Some((key.clone(), self.table.get(key)?.clone())))
-            .collect();
+        let of_group = |span: &Span<'_>, key: &WindowKey<'a>| {
+            span.rollup == key.rollup && span.group == key.group
+        };
+        let touched = |key: &WindowKey<'a>| {
+            let mut touched = reach.touched();
+            touched.any(|window| of_group(&window, key) && window.bounds == key.bounds())
+        };
         let in_a_span = |key: &WindowKey<'a>| {
-            reach.spans.iter().any(|span| {
-                span.rollup == key.rollup
-                    && span.group == key.group
-                    && span.bounds.overlaps(key.bounds())
-            })
+            let mut spans = reach.spans();
+            spans.any(|span| of_group(&span, key) && span.bounds.overlaps(key.bounds()))
         };
         let due = |key: &WindowKey<'a>, row: &Window| !row.fired && reach.due.ended(key.end_ms);
         let rows = self.table.iter();
-        let rows = rows.filter(|(key, row)| due(key, row) || in_a_span(key));
-        loaded.extend(rows.map(|(key, row)| (key.clone(), row.clone())));
-        loaded
+        let rows = rows.filter(|(key, row)| due(key, row) || touched(key) || in_a_span(key));
+        rows.map(|(key, row)| (key.clone(), row.clone())).collect()
     }
 
     fn settle(&mut self, outcome: Outcome<'a>) -> Vec<Changed<'a>> {

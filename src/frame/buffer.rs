@@ -68,7 +68,7 @@ pub async fn prune(
     let mut counted = Vec::new();
     for (place, book) in books.iter().enumerate() {
         to.push(by_number(book));
-        if is_due(book, when) {
+        if is_to_be_counted(book, when) {
             counted.push(place);
         }
     }
@@ -98,8 +98,16 @@ pub(super) fn by_number(book: &LockedBook) -> i64 {
     book.position - book.settings.buffer_frames + 1
 }
 
+/// Whether [`prune`] has anything to do for a book, in turn.
+#[must_use]
+pub fn is_due(book: &LockedBook) -> bool {
+    by_number(book) > book.oldest
+        || is_to_be_counted(book, Pruning::InTurn)
+        || Stretch::due(book).is_some()
+}
+
 /// Whether the frames of a large buffer are to be counted.
-pub(super) fn is_due(book: &LockedBook, when: Pruning) -> bool {
+pub(super) fn is_to_be_counted(book: &LockedBook, when: Pruning) -> bool {
     let most = book.settings.buffer_frames;
     if !merges(book) || book.position - book.oldest < most {
         return false;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::MAX_FRAME_BYTES;
-use super::buffer::{Pruning, STEP_FRAMES, Stretch, by_number, is_due};
+use super::buffer::{Pruning, STEP_FRAMES, Stretch, by_number, is_to_be_counted};
 use super::merge::Stored;
 use super::testing::{Read, Reader, at, book, frame, merge_in};
 use crate::book::hot::LockedBook;
@@ -58,7 +58,7 @@ impl Minting {
             merge_in(&mut self.buffer, from..to, &["r"], MAX_FRAME_BYTES);
         }
         let mut oldest = by_number(book);
-        if is_due(book, when) {
+        if is_to_be_counted(book, when) {
             let keep = usize::try_from(book.settings.buffer_frames).unwrap();
             if let Some(first) = self.buffer.len().checked_sub(keep + 1) {
                 oldest = self.buffer[first].position + 1;
@@ -220,7 +220,7 @@ fn books_that_move_together_are_not_counted_together() {
             ..book_of(book)
         };
         book.settings.buffer_frames = 512;
-        is_due(&book, Pruning::InTurn)
+        is_to_be_counted(&book, Pruning::InTurn)
     };
     for position in 513..700 {
         let due = (0..128).filter(|book| due(*book, position)).count();

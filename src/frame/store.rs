@@ -4,11 +4,12 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::NewFrame;
-use crate::book::hot::LockedBook;
+use crate::book::hot::{LockedBook, Version};
 
 /// Stores the frames that a transaction minted, and writes back what it moves: `books` are the locked
 /// rows as they are to be. One statement, for each way to the server and back takes as long as the
-/// work itself.
+/// work itself. Gives the version that the rows have once the transaction is committed, whatever else
+/// it writes to them; `None` without books.
 ///
 /// # Errors
 /// What the database says.
@@ -16,14 +17,14 @@ pub async fn store(
     conn: &mut PgConnection,
     books: &[&LockedBook],
     frames: &[NewFrame],
-) -> Result<(), sqlx::Error> {
+) -> Result<Option<Version>, sqlx::Error> {
     let column = |of: fn(&LockedBook) -> i64| -> Vec<i64> { books.iter().map(|b| of(b)).collect() };
     let nullable = |of: fn(&LockedBook) -> Option<i64>| -> Vec<Option<i64>> {
         books.iter().map(|b| of(b)).collect()
     };
     let ids: Vec<Uuid> = books.iter().map(|b| b.id).collect();
     let frames = Columns::of(frames);
-    sqlx::query!(
+    let version = sqlx::query_scalar!(
         r#"WITH minted AS (
                INSERT INTO frames (book_id, position, event, data)
                SELECT unnest($17::uuid[]), unnest($18::bigint[]), unnest($19::text[]),
@@ -42,7 +43,8 @@ pub async fn store(
                 AS u(id, position, oldest, revision, watermark_ms, newest_event_ms,
                      last_received_ms, due_ms, received, on_time, late, dropped, duplicates, filtered,
                      rejected, next_seq)
-           WHERE b.id = u.id"#,
+           WHERE b.id = u.id
+           RETURNING b.xmin::text::bigint AS "version!""#,
         &ids,
         &column(|b| b.position),
         &column(|b| b.oldest),
@@ -64,21 +66,26 @@ pub async fn store(
         &frames.events as &[&str],
         &frames.data as &[&str],
     )
-    .execute(conn)
+    .fetch_optional(conn)
     .await?;
-    Ok(())
+    Ok(version.map(Version))
 }
 
-/// Frames column by column, as the statement that stores them wants them.
-struct Columns<'a> {
+/// Frames column by column, as the statements that store them want them.
+pub struct Columns<'a> {
     books: Vec<Uuid>,
-    positions: Vec<i64>,
-    events: Vec<&'a str>,
-    data: Vec<&'a str>,
+    /// Of each, its position.
+    pub positions: Vec<i64>,
+    /// Of each, its name on the stream.
+    pub events: Vec<&'a str>,
+    /// Of each, its line of JSON.
+    pub data: Vec<&'a str>,
 }
 
 impl<'a> Columns<'a> {
-    fn of(frames: &'a [NewFrame]) -> Self {
+    /// The columns of `frames`.
+    #[must_use]
+    pub fn of(frames: &'a [NewFrame]) -> Self {
         Self {
             books: frames.iter().map(|f| f.book).collect(),
             positions: frames.iter().map(|f| f.position).collect(),

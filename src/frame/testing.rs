@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::NewFrame;
 use super::merge::{Merged, Stored, merge};
-use crate::book::hot::{Due, LockedBook};
+use crate::book::hot::{Due, LockedBook, Version};
 use crate::book::{Settings, SettingsPatch, Totals};
 use crate::engine::testing::rollup;
 use crate::engine::{Progress, Watermark};
@@ -146,6 +146,7 @@ pub(super) fn book(buffer_frames: i64) -> LockedBook {
     };
     LockedBook {
         id: Uuid::from_u128(77),
+        version: Version(1),
         closed: false,
         next_seq: 1,
         position: 0,

@@ -116,7 +116,7 @@ async fn close(
     let plan = book::plan(&book.settings, &book.rollups)?;
     let mut loaded = windows::load(
         conn,
-        vec![(&*book, &plan, Reach::due(Watermark::END_OF_TIME))],
+        &[(&*book, &plan, &Reach::due(Watermark::END_OF_TIME))],
         pulse,
     )
     .await?;

@@ -20,7 +20,8 @@ use uuid::Uuid;
 
 use super::command;
 use super::commit::clicks::{self, LookFor};
-use super::commit::{self, Batch, CommitError, Committed};
+use super::commit::remembered::Memory;
+use super::commit::{self, Batch, CommitError, Committed, Remember};
 use super::in_hand::InHand;
 use super::lane::{Queued, SubmitError, Work};
 use super::pulse::Pulse;
@@ -43,6 +44,8 @@ pub(super) struct Shared {
 pub(super) struct Committer {
     database: PgConnectOptions,
     connection: Option<PgConnection>,
+    /// The books as they were left over this connection.
+    memory: Memory,
     hub: Arc<Hub>,
     shared: Arc<Shared>,
     retries: Retries,
@@ -145,6 +148,7 @@ impl Committer {
         Self {
             database,
             connection: None,
+            memory: Memory::default(),
             hub,
             shared,
             retries,
@@ -222,7 +226,7 @@ impl Committer {
         // An earlier try may have been committed.
         let mut again = true;
         let committed = self.commit_with_retries(attempt, false, &mut again).await?;
-        self.hub.wake(&committed.woken);
+        self.hub.tell(&committed.woken, committed.news.as_slice());
         Ok(committed)
     }
 
@@ -254,6 +258,7 @@ impl Committer {
             };
             // Whatever state the connection is in, the next try begins with a new one.
             self.connection = None;
+            self.memory.clear();
             let again_helps = match retry::kind(&error) {
                 Kind::Permanent | Kind::LostLease => return Err(error),
                 Kind::GaveUp => false,
@@ -299,7 +304,8 @@ impl Committer {
         let known_here = (&*self.shared, &*self.hub);
         let span = attempt.span();
         let tries = (again, look_for);
-        let work = transaction(connection, now, attempt, tries, known_here, &pulse);
+        let memory = &mut self.memory;
+        let work = transaction(connection, now, attempt, tries, known_here, memory, &pulse);
         let work = work.instrument(span.clone());
         // A panic in one transaction must not end the lane for everyone.
         let work = AssertUnwindSafe(work).catch_unwind();
@@ -317,7 +323,7 @@ impl Committer {
     }
 
     fn answer(&self, group: Group, committed: Committed) {
-        self.hub.wake(&committed.woken);
+        self.hub.tell(&committed.woken, committed.news.as_slice());
         for (request, reply) in group.requests.into_iter().zip(committed.replies) {
             request.answer(reply.map_err(SubmitError::from));
         }
@@ -331,6 +337,7 @@ async fn transaction(
     attempt: Attempt<'_>,
     (again, look_for): (bool, LookFor),
     (shared, hub): (&Shared, &Hub),
+    memory: &mut Memory,
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
     let batches: Vec<(Uuid, &Batch)> = match attempt {
@@ -340,9 +347,11 @@ async fn transaction(
         Attempt::Part(book, batch) => vec![(book, batch)],
         Attempt::Requests([Queued { book, work, .. }]) => match work {
             Work::Command(command) => {
+                memory.forget(*book);
                 return command::carry_out(connection, now, *book, command, again, pulse).await;
             }
             Work::Idle { slug } => {
+                memory.forget(*book);
                 // What waits in the spool was received too.
                 let in_hand = || shared.in_hand.holds(*book, slug) || hub.owed().owes(*book);
                 return idle::step(connection, now, *book, in_hand, pulse).await;
@@ -357,6 +366,10 @@ async fn transaction(
             batches.collect()
         }
     };
-    let remembered = (&shared.structures, &shared.debounce);
-    commit::commit(connection, now, &batches, look_for, remembered, pulse).await
+    let remember = Remember {
+        structures: &shared.structures,
+        debounce: &shared.debounce,
+        memory,
+    };
+    commit::commit(connection, now, &batches, look_for, remember, pulse).await
 }

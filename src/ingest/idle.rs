@@ -132,7 +132,7 @@ async fn advance(
     now: Timestamp,
     pulse: &Pulse,
 ) -> Result<Vec<NewFrame>, CommitError> {
-    let mut loaded = windows::load(conn, vec![(&*book, plan, Reach::due(to))], pulse).await?;
+    let mut loaded = windows::load(conn, &[(&*book, plan, &Reach::due(to))], pulse).await?;
     let unfired = loaded.remove(&book.id).unwrap_or_default();
     let Outcome {
         progress, changed, ..

@@ -11,6 +11,7 @@ use super::older::Older;
 use super::ring::{Encoded, Page, RING_BYTES, Ring};
 use super::state;
 use crate::engine::Watermark;
+use crate::frame::News;
 
 /// Most bytes of frames that are kept for all books, as long as each may keep [`LEAST_BYTES`].
 const ALL_RINGS_BYTES: usize = 256 * 1024 * 1024;
@@ -24,7 +25,7 @@ pub(super) const PAGE_FRAMES: i64 = 512;
 /// Most bytes of frames that one query brings, unless a single frame has more.
 pub(super) const PAGE_BYTES: i64 = 1024 * 1024;
 
-/// What was read of a book's row.
+/// What was read of a book's row, or told of it by the commit that wrote it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
     /// The bounds of its buffer.
@@ -37,7 +38,8 @@ pub struct Head {
     pub watermark: Watermark,
     /// Whether the book was deleted.
     pub deleted: bool,
-    /// Every wake-up up to this one had come before the row was read.
+    /// Every wake-up up to this one had come before the row was read; of a row that was told, before
+    /// it was last read.
     pub as_of: u64,
 }
 
@@ -68,10 +70,17 @@ pub struct Feed {
     /// Wake-ups so far.
     wakes: AtomicU64,
     ring: Mutex<Ring>,
+    /// Commits that were told of so far; moved with the ring held.
+    tells: AtomicU64,
     /// Held while older frames are read, so that many readers cost one query.
     backfill: tokio::sync::Mutex<()>,
     /// The snapshot that was read last, for all readers that begin with one.
     pub(super) snapshot: tokio::sync::Mutex<Option<state::Encoded>>,
+}
+
+/// What each of `feeds` may keep.
+fn limit(feeds: usize) -> usize {
+    (ALL_RINGS_BYTES / feeds.max(1)).clamp(LEAST_BYTES, RING_BYTES)
 }
 
 impl Feed {
@@ -82,6 +91,7 @@ impl Feed {
             head: watch::Sender::new(None),
             wakes: AtomicU64::new(1),
             ring: Mutex::new(Ring::unknown()),
+            tells: AtomicU64::new(0),
             backfill: tokio::sync::Mutex::new(()),
             snapshot: tokio::sync::Mutex::new(None),
         }
@@ -105,17 +115,72 @@ impl Feed {
         self.ring().upto()
     }
 
+    /// Takes in what a commit of this process left, if that goes on from what is known: nobody else
+    /// has minted a frame in between, so the barrier is where it was. Gives whether it did. What it
+    /// told is as good as a reading after the commit, but for wake-ups that came meanwhile.
+    pub(super) fn extend(&self, news: &News, feeds: usize) -> bool {
+        let mut ring = self.ring();
+        let known = *self.head.borrow();
+        let known = known.filter(|head| {
+            !head.deleted
+                && !news.closed
+                && head.bounds.position == news.before
+                && head.revision < news.revision
+        });
+        let Some(head) = known.filter(|_| ring.upto() == news.before) else {
+            return false;
+        };
+        let bounds = Bounds {
+            position: news.position,
+            oldest: news.oldest,
+            barrier: head.bounds.barrier,
+            at_rest: false,
+        };
+        let frames = news.frames.iter();
+        let frames = frames.map(|f| Encoded::new(f.position, f.event, &f.data));
+        ring.append(frames.collect(), bounds, limit(feeds));
+        // With the ring still held, so that no reading comes in between.
+        self.tells.fetch_add(1, Ordering::SeqCst);
+        self.head.send_replace(Some(Head {
+            bounds,
+            revision: news.revision,
+            structure_version: news.structure_version,
+            watermark: news.watermark,
+            ..head
+        }));
+        true
+    }
+
     /// Takes in what one statement read: the head, and the frames after [`Feed::upto`]. Gives
-    /// whether there are more. The book is one of `feeds` that share the memory.
-    pub(super) fn refresh(&self, head: Head, frames: Vec<Encoded>, feeds: usize) -> bool {
-        let limit = (ALL_RINGS_BYTES / feeds.max(1)).clamp(LEAST_BYTES, RING_BYTES);
-        let more = self.ring().append(frames, head.bounds, limit);
-        self.head.send_replace(Some(head));
+    /// whether there are more. The book is one of `feeds` that share the memory; before the statement,
+    /// `tells` commits had been told of.
+    pub(super) fn refresh(
+        &self,
+        (head, tells): (Head, u64),
+        frames: Vec<Encoded>,
+        feeds: usize,
+    ) -> bool {
+        let mut ring = self.ring();
+        let more = ring.append(frames, head.bounds, limit(feeds));
+        let told_meanwhile = self.tells() != tells;
+        self.head.send_modify(|known| match known {
+            // What was told is newer than what was read, and knows all that this knows.
+            Some(known) if told_meanwhile && known.revision > head.revision => {
+                known.as_of = known.as_of.max(head.as_of);
+            }
+            known => *known = Some(head),
+        });
         more
+    }
+
+    /// How many commits were told of so far.
+    pub(super) fn tells(&self) -> u64 {
+        self.tells.load(Ordering::SeqCst)
     }
 
     /// Takes in that the book is not there any more.
     pub(super) fn gone(&self, as_of: u64) {
+        let _untold = self.ring();
         self.head.send_modify(|head| {
             *head = Some(Head {
                 deleted: true,

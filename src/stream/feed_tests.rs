@@ -13,6 +13,8 @@ use super::cursor::Bounds;
 use super::feed::{Feed, Head};
 use super::older::{Block, Older};
 use super::ring::{Encoded, Page};
+use crate::engine::Watermark;
+use crate::frame::{NewFrame, News};
 
 /// A frame: its position, and the position after which it says everything.
 #[derive(Clone, Copy, Debug)]
@@ -23,9 +25,12 @@ struct Row {
 }
 
 impl Row {
+    fn data(self) -> String {
+        format!("{} {}", self.after, "x".repeat(self.bytes))
+    }
+
     fn encoded(self) -> Encoded {
-        let data = format!("{} {}", self.after, "x".repeat(self.bytes));
-        Encoded::new(self.position, "counts", &data)
+        Encoded::new(self.position, "counts", &self.data())
     }
 }
 
@@ -59,6 +64,8 @@ impl Table {
 #[derive(Clone, Debug)]
 enum Op {
     Mint(usize),
+    /// The frame after these is minted by a commit of this process, which tells of it.
+    Tell(usize),
     /// So many neighbours from a place on become one frame.
     Merge(usize, usize),
     Prune(usize),
@@ -72,10 +79,13 @@ enum Op {
     Come(usize, i64),
 }
 
+/// What the hub was answered: the head, with how many commits had been told of, and frames.
+type Looked = ((Head, u64), Vec<Encoded>);
+
 struct World {
     feed: Feed,
     table: RefCell<Table>,
-    looked: Cell<Option<(Head, Vec<Encoded>)>>,
+    looked: Cell<Option<Looked>>,
     cursors: RefCell<Vec<i64>>,
     /// What happens between a statement and the moment at which its answer is used.
     meanwhile: RefCell<VecDeque<Op>>,
@@ -115,6 +125,11 @@ impl World {
                     bytes,
                 });
             }
+            Op::Tell(bytes) => {
+                drop(table);
+                self.carry_out(&Op::Mint(bytes));
+                self.tell();
+            }
             Op::Merge(place, many) => {
                 let most = table.rows.len();
                 let place = place.min(most);
@@ -136,7 +151,8 @@ impl World {
                 let upto = self.feed.upto();
                 let rows = table.rows.iter().filter(|row| row.position > upto);
                 let frames = rows.take(PAGE).map(|row| row.encoded()).collect();
-                self.looked.set(Some((head(&table), frames)));
+                let tells = self.feed.tells();
+                self.looked.set(Some(((head(&table), tells), frames)));
             }
             Op::Refresh => {
                 if let Some((head, frames)) = self.looked.take() {
@@ -152,6 +168,37 @@ impl World {
                 let cursor = (table.position - back).max(table.pruned);
                 self.cursors.borrow_mut()[reader] = cursor;
             }
+        }
+    }
+
+    /// The commit that minted the newest frame tells of it.
+    fn tell(&self) {
+        let table = self.table.borrow();
+        let row = *table.rows.back().unwrap();
+        let known = *self.feed.head.borrow();
+        let goes_on = known.is_some_and(|head| head.bounds.position == row.after)
+            && self.feed.upto() == row.after;
+        let news = News {
+            book: self.feed.book,
+            before: row.after,
+            position: row.position,
+            oldest: table.pruned + 1,
+            revision: table.position,
+            structure_version: 0,
+            watermark: Watermark::MINUS_INFINITY,
+            closed: false,
+            frames: vec![NewFrame {
+                book: self.feed.book,
+                position: row.position,
+                event: "counts",
+                data: row.data(),
+            }],
+        };
+        let told = self.feed.extend(&news, usize::MAX);
+        self.check(told == goes_on, || format!("{row:?} was told: {told}"));
+        if told {
+            let upto = self.feed.upto();
+            self.check(upto == row.position, || format!("{upto} after {row:?}"));
         }
     }
 
@@ -228,6 +275,7 @@ fn head(table: &Table) -> Head {
             barrier: 0,
             at_rest: false,
         },
+        revision: table.position,
         deleted: false,
         ..Head::NOWHERE
     }
@@ -292,7 +340,8 @@ impl Older for World {
 fn any_op() -> impl Strategy<Value = Op> {
     let bytes = prop_oneof![Just(100_usize), Just(9_000)];
     prop_oneof![
-        6 => bytes.prop_map(Op::Mint),
+        6 => bytes.clone().prop_map(Op::Mint),
+        6 => bytes.prop_map(Op::Tell),
         3 => (0..20_usize, 2..6_usize).prop_map(|(place, many)| Op::Merge(place, many)),
         1 => (1..4_usize).prop_map(Op::Prune),
         3 => Just(Op::Look),

@@ -167,7 +167,8 @@ impl Follow {
             return self.end_with("end", "deleted");
         }
         if self.snapshot_due {
-            return self.send_snapshot(head).await;
+            // Boxed, for it is rare, and a stream that waits has room for it all its life.
+            return Box::pin(self.send_snapshot(head)).await;
         }
         match self.watch.page(self.cursor, PAGE_BYTES).await {
             Ok(Page::Frames(frames)) => {

@@ -1,11 +1,12 @@
 //! The hub: one for each process. It knows which books are watched, and reads what is new of them
 //! once for all their readers.
 //!
-//! **Promises.** However many readers a book has, a change costs one query; changes of many books
-//! that come together cost one query; an idle process asks once a second for all books.
+//! **Promises.** However many readers a book has, a change costs one query at most; changes of many
+//! books that come together cost one query; an idle process asks once a second for all books.
 //!
-//! A wake-up is a hint: after a commit of this process, after an announcement of another one, and
-//! once a second for what neither told.
+//! A commit of this process is told with its frames, and costs no query where they go on from what is
+//! known of the book. A wake-up is a hint: after any other commit, after an announcement of another
+//! process, and once a second for what neither told.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -24,6 +25,7 @@ use super::older::Buffer;
 use super::ring::{Encoded, Page};
 use crate::book::Here;
 use crate::book::owed::Owed;
+use crate::frame::News;
 use crate::telemetry;
 
 /// How often the hub looks for what nobody told it.
@@ -76,6 +78,25 @@ impl Hub {
     pub fn wake(&self, books: &[Uuid]) {
         self.wake_here(books);
         self.outbox.put(books);
+    }
+
+    /// Says that this process has committed frames of `books`. Where `news` tell which, and go on from
+    /// what is known of the book, its readers get them at once; the other books are read.
+    pub fn tell(&self, books: &[Uuid], news: &[News]) {
+        self.outbox.put(books);
+        let (feeds, watched) = {
+            let watched = lock(&self.feeds);
+            let feeds = news.iter().map(|news| watched.get(&news.book).cloned());
+            (feeds.collect::<Vec<Option<Arc<Feed>>>>(), watched.len())
+        };
+        let told = news.iter().zip(feeds);
+        let told = told.filter(|(news, feed)| {
+            let feed = feed.as_ref();
+            feed.is_none_or(|feed| feed.extend(news, watched))
+        });
+        let told: HashSet<Uuid> = told.map(|(news, _)| news.book).collect();
+        let rest = books.iter().filter(|book| !told.contains(book));
+        self.wake_here(&rest.copied().collect::<Vec<Uuid>>());
     }
 
     /// Says that `books` may have new frames.
@@ -206,14 +227,14 @@ impl Hub {
         let ids: Vec<Uuid> = feeds.iter().map(|f| f.book).collect();
         let after: Vec<i64> = feeds.iter().map(|f| f.upto()).collect();
         // Before the statement: what was woken by now, it sees.
-        let as_of: Vec<(u64, bool)> = feeds
+        let before: Vec<(u64, u64, bool)> = feeds
             .iter()
-            .map(|f| (f.wakes(), self.owed.owes(f.book)))
+            .map(|f| (f.tells(), f.wakes(), self.owed.owes(f.book)))
             .collect();
         let rows = patiently(news::read(&self.pool, &ids, &after)).await;
         let rows = rows.inspect_err(|_| self.mark_quietly(&ids))?;
         let mut rows = rows.into_iter().peekable();
-        for ((place, feed), (as_of, owes)) in (1_i64..).zip(&feeds).zip(as_of) {
+        for ((place, feed), (tells, as_of, owes)) in (1_i64..).zip(&feeds).zip(before) {
             let head = rows.peek().and_then(|row| row.head(as_of, owes));
             let of_book = std::iter::from_fn(|| rows.next_if(|row| row.place == place));
             let frames: Vec<Encoded> = of_book.filter_map(|row| row.frame()).collect();
@@ -221,7 +242,7 @@ impl Hub {
                 feed.gone(as_of);
                 continue;
             };
-            if feed.refresh(head, frames, watched) {
+            if feed.refresh((head, tells), frames, watched) {
                 self.mark([feed.book]);
             }
         }
@@ -320,7 +341,8 @@ impl Watch {
         match self.feed.page(cursor, most) {
             Page::Older => {
                 let (pool, book) = (&self.hub.pool, self.feed.book);
-                self.feed.older(&Buffer { pool, book }, cursor, most).await
+                // Boxed, for it is rare, and a stream that waits has room for it all its life.
+                Box::pin(self.feed.older(&Buffer { pool, book }, cursor, most)).await
             }
             page => Ok(page),
         }

@@ -52,12 +52,8 @@ impl Stalls {
     /// Looks after `follow`; `alive` is dropped with it.
     pub fn watch<T: Send + 'static>(&self, follow: Follow, alive: T) -> Watched {
         let delivered = follow.delivered();
-        let chunks = stream::unfold((follow, alive), |(mut follow, alive)| async move {
-            let chunk = follow.next().await?;
-            Some((Ok(chunk), (follow, alive)))
-        });
         let state = Arc::new(Mutex::new(State {
-            chunks: Box::pin(chunks),
+            chunks: Box::pin(chunks(follow, alive)),
             delivered,
             handed_out_at: None,
         }));
@@ -102,6 +98,14 @@ impl Stalls {
     }
 }
 
+/// All chunks of a stream. What this takes in memory, it takes for each reader.
+fn chunks<T>(follow: Follow, alive: T) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    stream::unfold((follow, alive), |(mut follow, alive)| async move {
+        let chunk = follow.next().await?;
+        Some((Ok(chunk), (follow, alive)))
+    })
+}
+
 impl Stream for Watched {
     type Item = Result<Bytes, Infallible>;
 
@@ -113,5 +117,38 @@ impl Stream for Watched {
             state.handed_out_at = Some(Instant::now());
         }
         chunk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::postgres::PgPoolOptions;
+    use tokio::sync::watch;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::stream::cursor::{Asked, Start};
+    use crate::stream::feed::Head;
+    use crate::stream::follow::Options;
+    use crate::stream::hub::Hub;
+
+    #[tokio::test]
+    async fn a_stream_takes_little_room() {
+        let pool = PgPoolOptions::new().connect_lazy("postgres:///").unwrap();
+        let hub = Arc::new(Hub::new(pool.clone(), pool));
+        let (_never, session) = watch::channel(None);
+        let options = Options {
+            snapshot: false,
+            heartbeat_events: false,
+            heartbeat: Duration::from_secs(15),
+            max_age: None,
+            drain: CancellationToken::new(),
+            drain_after: Duration::ZERO,
+            session,
+        };
+        let watch = hub.watch(Uuid::nil());
+        let follow = Follow::new(watch, options, &Asked::Live, Start::Live, Head::NOWHERE);
+        let bytes = size_of_val(&chunks(follow, ()));
+        assert!(bytes < 2048, "{bytes} bytes");
     }
 }

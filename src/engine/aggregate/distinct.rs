@@ -93,6 +93,13 @@ impl Aggregate for Distinct {
         }
     }
 
+    fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Seen::Few(hashes) => size_of_val(&**hashes),
+            Seen::Many(_) => size_of::<Registers>(),
+        }
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         match &self.0 {
             Seen::Few(hashes) => out.extend(hashes.iter().flat_map(|hash| hash.to_le_bytes())),

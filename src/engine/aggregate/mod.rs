@@ -57,6 +57,10 @@ pub trait Aggregate: Clone + Default + PartialEq + std::fmt::Debug {
     fn value(&self) -> Value;
     /// Orders groups by size where only the greatest are shown.
     fn weight(&self) -> i64;
+    /// How many bytes it holds besides itself, roughly.
+    fn heap_bytes(&self) -> usize {
+        0
+    }
     /// Appends the state.
     fn write(&self, out: &mut Vec<u8>);
     /// Reads what [`Aggregate::write`] appended; `None` if it is damaged.
@@ -107,6 +111,12 @@ macro_rules! aggregates {
             #[must_use]
             pub fn weight(&self) -> i64 {
                 match self { $(Self::$kind(state) => state.weight()),+ }
+            }
+
+            /// How many bytes it holds besides itself, roughly.
+            #[must_use]
+            pub fn heap_bytes(&self) -> usize {
+                match self { $(Self::$kind(state) => state.heap_bytes()),+ }
             }
 
             /// The state as it is stored, its version first.

@@ -121,6 +121,10 @@ impl Aggregate for Top {
         self.clicks
     }
 
+    fn heap_bytes(&self) -> usize {
+        self.counts.len() * size_of::<(Box<str>, i64)>() + self.text_bytes
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.clicks.to_le_bytes());
         out.extend_from_slice(&self.lowered.to_le_bytes());

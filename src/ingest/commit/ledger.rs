@@ -2,6 +2,7 @@
 //! No database.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -10,7 +11,7 @@ use super::{Batch, CommitError, Fate, Missed, Receipt, Refusal, clicks, windows}
 use crate::book::hot::LockedBook;
 use crate::book::{self, PlanError, Totals};
 use crate::click::Click;
-use crate::engine::{self, Logged, MissedWindow, Plan, Status};
+use crate::engine::{self, Logged, MissedWindow, Plan, Reach, Status};
 use crate::frame::{self, NewFrame};
 use crate::ingest::debounce::{self, Judge};
 use crate::structure::Structure;
@@ -28,6 +29,8 @@ pub(super) struct Ledger<'a> {
     pub(super) judge: Judge<'a>,
     /// Those of them that are new and not left out, in the same order.
     pub(super) fresh: Vec<Logged<'a>>,
+    /// What the fresh clicks need of the windows.
+    reach: Reach<'a>,
     /// One for each sent click; taken from the front as requests are answered.
     fates: VecDeque<Fate>,
     pub(super) totals: Totals,
@@ -49,14 +52,29 @@ pub(super) fn open_ledgers<'a>(
 ) -> Result<HashMap<Uuid, Ledger<'a>>, PlanError> {
     let mut ledgers = HashMap::with_capacity(locked.len());
     for book in locked {
-        let plan = Plan {
-            structure: structures.remove(&book.id).unwrap_or_default(),
-            ..book::plan(&book.settings, &book.rollups)?
-        };
-        let ledger = Ledger {
+        let structure = structures.remove(&book.id).unwrap_or_default();
+        ledgers.insert(book.id, Ledger::open(book, structure, debounce)?);
+    }
+    for (book, batch) in requests {
+        if let Some(ledger) = ledgers.get_mut(book) {
+            ledger.take(batch);
+        }
+    }
+    Ok(ledgers)
+}
+
+impl<'a> Ledger<'a> {
+    pub(super) fn open(
+        book: LockedBook,
+        structure: Arc<Structure>,
+        debounce: &'a debounce::Memory,
+    ) -> Result<Self, PlanError> {
+        let plan = book::plan(&book.settings, &book.rollups)?;
+        Ok(Self {
+            reach: Reach::due(book.progress.watermark),
             judge: Judge::new(debounce, book.id, &book.settings),
             book,
-            plan,
+            plan: Plan { structure, ..plan },
             sent: Vec::new(),
             rejected: 0,
             filtered: 0,
@@ -64,22 +82,18 @@ pub(super) fn open_ledgers<'a>(
             fresh: Vec::new(),
             fates: VecDeque::new(),
             totals: Totals::default(),
-        };
-        ledgers.insert(ledger.book.id, ledger);
+        })
     }
-    for (book, batch) in requests {
-        if let Some(ledger) = ledgers.get_mut(book)
-            && ledger.takes(batch)
-        {
-            ledger.sent.extend(&batch.clicks);
-            ledger.rejected += batch.rejected;
-            ledger.filtered += batch.filtered;
+
+    /// Takes a request in, if the book takes it.
+    pub(super) fn take(&mut self, batch: &'a Batch) {
+        if self.takes(batch) {
+            self.sent.extend(&batch.clicks);
+            self.rejected += batch.rejected;
+            self.filtered += batch.filtered;
         }
     }
-    Ok(ledgers)
-}
 
-impl<'a> Ledger<'a> {
     /// The input of a closed book has ended, save for what was acknowledged before: every window
     /// has closed, so that is dropped.
     fn takes(&self, batch: &Batch) -> bool {
@@ -114,6 +128,12 @@ impl<'a> Ledger<'a> {
                 missed: Vec::new(),
             });
         }
+        self.reach = engine::reach(&self.plan, self.book.progress, &self.fresh);
+    }
+
+    /// The windows that the fresh clicks need.
+    pub(super) fn reach(&self) -> (&LockedBook, &Plan, &Reach<'a>) {
+        (&self.book, &self.plan, &self.reach)
     }
 
     /// Counts the fresh clicks into `windows`, moves the book, and notes what is to be written.
@@ -123,7 +143,8 @@ impl<'a> Ledger<'a> {
         now: Timestamp,
         written: &mut Written<'a>,
     ) -> Result<(), CommitError> {
-        let outcome = engine::apply(&self.plan, self.book.progress, &self.fresh, windows);
+        let reach = mem::replace(&mut self.reach, Reach::due(self.book.progress.watermark));
+        let outcome = engine::apply(&self.plan, self.book.progress, &self.fresh, reach, windows);
         self.settle(&outcome.verdicts);
         if self.totals == Totals::default() {
             return Ok(());

@@ -10,7 +10,12 @@
 
 pub mod clicks;
 mod ledger;
+mod outcome;
+pub mod remembered;
+mod single_statement;
 pub mod windows;
+
+pub use self::outcome::{Committed, Fate, Missed, Receipt, Refusal, Tally};
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,16 +24,16 @@ use uuid::Uuid;
 
 use self::clicks::LookFor;
 use self::ledger::{Ledger, Written, open_ledgers};
+use self::remembered::Memory;
 use super::debounce;
 use super::pulse::Pulse;
-use crate::book::chapters::{Chapters, Structures};
+use crate::book::chapters::Structures;
 use crate::book::hot::{self, LockedBook};
-use crate::book::{self, PlanError, Totals};
+use crate::book::{PlanError, Totals};
 use crate::checkpoint::{self, Checkpoint};
 use crate::click::Click;
 use crate::engine::aggregate::StateError;
-use crate::engine::{self, Plan, Reach, Status, Watermark};
-use crate::frame::{self, Pruned, Pruning};
+use crate::frame::{self, NewFrame, News, Pruned, Pruning};
 use crate::time::Timestamp;
 
 /// The clicks of one request.
@@ -45,73 +50,6 @@ pub struct Batch {
     /// The step of the job that they come from, to be committed with them. Such a batch has a
     /// transaction of its own.
     pub checkpoint: Option<Checkpoint>,
-}
-
-/// What became of a request's clicks.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Receipt {
-    /// One for each click of the batch, in order.
-    pub fates: Vec<Fate>,
-    /// The newest position of the book.
-    pub position: i64,
-    /// The book's revision.
-    pub revision: i64,
-    /// How far event time has come.
-    pub watermark: Watermark,
-    /// The book's chapters, where the request was about them.
-    pub chapters: Option<Chapters>,
-}
-
-/// What became of one click.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fate {
-    /// Counted, or dropped for being too late; in the log either way.
-    Judged {
-        /// Over all rollups.
-        status: Status,
-        /// The windows that it came too late for, when it was counted in others.
-        missed: Vec<Missed>,
-    },
-    /// Its id was there before.
-    Duplicate {
-        /// Whether the click that is known has another page.
-        differs: bool,
-    },
-    /// The same reader's click on the same page was counted shortly before.
-    Debounced,
-    /// It cannot be committed, and is kept aside.
-    DeadLetter,
-}
-
-/// A window that a click came too late for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Missed {
-    /// Name of the rollup.
-    pub rollup: String,
-    /// First moment.
-    pub start: Timestamp,
-    /// First moment after it.
-    pub end: Timestamp,
-}
-
-/// Why a request was not carried out, although the transaction went well.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Refusal {
-    /// No such book, or it was deleted.
-    #[error("there is no such book")]
-    NoSuchBook,
-    /// It takes no clicks.
-    #[error("the book is closed")]
-    Closed,
-    /// The change does not fit the book.
-    #[error("the change does not fit the book")]
-    Invalid(Vec<book::FieldError>),
-    /// The chapters are of another version than the request wants.
-    #[error("the chapters are of version {0}")]
-    OtherVersion(i64),
-    /// Rollups of a book with clicks cannot be changed.
-    #[error("the book has clicks already")]
-    HasClicks,
 }
 
 /// Why a transaction was rolled back.
@@ -144,91 +82,15 @@ pub enum CommitError {
     Panicked,
 }
 
-/// A committed transaction.
+/// What lanes remember, so that a commit need not ask.
 #[derive(Debug)]
-pub struct Committed {
-    /// One for each request, in order.
-    pub replies: Vec<Result<Receipt, Refusal>>,
-    /// The books whose revision moved.
-    pub woken: Vec<Uuid>,
-    /// What it did, for the metrics.
-    pub tally: Tally,
-}
-
-impl Committed {
-    /// A request for one book that was refused; nothing was done.
-    pub(super) fn refused(refusal: Refusal) -> Self {
-        Self {
-            replies: vec![Err(refusal)],
-            woken: Vec::new(),
-            tally: Tally::default(),
-        }
-    }
-
-    /// A request that was carried out without changing the book.
-    pub(super) fn unchanged(book: &LockedBook) -> Self {
-        Self {
-            replies: vec![Ok(Receipt {
-                fates: Vec::new(),
-                position: book.position,
-                revision: book.revision,
-                watermark: book.progress.watermark,
-                chapters: None,
-            })],
-            woken: Vec::new(),
-            tally: Tally::default(),
-        }
-    }
-
-    /// A request whose clicks have these fates.
-    pub(super) fn settled(book: &LockedBook, fates: Vec<Fate>, tally: Tally) -> Self {
-        let mut settled = Self::unchanged(book);
-        if let [Ok(receipt)] = &mut *settled.replies {
-            receipt.fates = fates;
-        }
-        Self {
-            woken: vec![book.id],
-            tally,
-            ..settled
-        }
-    }
-
-    /// A request that changed the book.
-    pub(super) fn moved(book: &LockedBook, minted: usize, pruned: Pruned) -> Self {
-        let tally = Tally {
-            minted: minted as u64,
-            pruned,
-            ..Tally::default()
-        };
-        Self {
-            woken: vec![book.id],
-            tally,
-            ..Self::unchanged(book)
-        }
-    }
-
-    /// The same with the book's chapters in the answer.
-    pub(super) fn telling(mut self, chapters: Option<Chapters>) -> Self {
-        if let [Ok(receipt)] = &mut *self.replies {
-            receipt.chapters = chapters;
-        }
-        self
-    }
-}
-
-/// What a transaction did.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Tally {
-    /// How the clicks fared.
-    pub totals: Totals,
-    /// How many of those filtered were debounced.
-    pub debounced: u64,
-    /// Clicks kept aside because they cannot be committed.
-    pub dead_letters: u64,
-    /// Frames minted.
-    pub minted: u64,
-    /// What became of older ones.
-    pub pruned: Pruned,
+pub struct Remember<'a> {
+    /// The chapters of books.
+    pub structures: &'a Structures,
+    /// What readers have just clicked.
+    pub debounce: &'a debounce::Memory,
+    /// The books as this lane left them.
+    pub memory: &'a mut Memory,
 }
 
 /// Commits the clicks of many requests in one transaction.
@@ -240,21 +102,29 @@ pub async fn commit(
     now: Timestamp,
     requests: &[(Uuid, &Batch)],
     look_for: LookFor,
-    (structures, debounce): (&Structures, &debounce::Memory),
+    mut remember: Remember<'_>,
     pulse: &Pulse,
 ) -> Result<Committed, CommitError> {
+    if look_for == LookFor::Nothing {
+        let committed = single_statement::commit(conn, now, requests, &mut remember).await?;
+        if let Some(committed) = committed {
+            return Ok(committed);
+        }
+        pulse.beat();
+    }
     let mut tx = conn.begin().await?;
     let locked = lock(&mut tx, requests).await?;
     pulse.beat();
-    let structures = structures.of_locked(&mut tx, &locked).await?;
-    let mut ledgers = open_ledgers(locked, requests, structures, debounce)?;
+    let structures = remember.structures.of_locked(&mut tx, &locked).await?;
+    let mut ledgers = open_ledgers(locked, requests, structures, remember.debounce)?;
     let known = clicks::known(&mut tx, looked_for(&ledgers, look_for)).await?;
     pulse.beat();
     for ledger in ledgers.values_mut() {
         ledger.sort_out(known.get(&ledger.book.id));
     }
 
-    let mut loaded = windows::load(&mut tx, reaches(&ledgers), pulse).await?;
+    let reaches: Vec<_> = ledgers.values().map(Ledger::reach).collect();
+    let mut loaded = windows::load(&mut tx, &reaches, pulse).await?;
     let mut written = Written::default();
     for ledger in ledgers.values_mut() {
         let windows = loaded.remove(&ledger.book.id).unwrap_or_default();
@@ -265,15 +135,34 @@ pub async fn commit(
     pulse.beat();
     take_steps(&mut tx, requests, &ledgers, now).await?;
     let books: Vec<&LockedBook> = ledgers.values().map(|l| &l.book).collect();
-    frame::store(&mut tx, &books, &written.frames).await?;
+    let version = frame::store(&mut tx, &books, &written.frames).await?;
     pulse.beat();
     let mut books: Vec<&mut LockedBook> = ledgers.values_mut().map(|l| &mut l.book).collect();
     let pruned = frame::prune(&mut tx, &mut books, Pruning::InTurn).await?;
     pulse.beat();
+    let left = left_alone(&mut tx, &ledgers, remember.memory).await?;
     tx.commit().await?;
 
+    for book in ledgers.keys().filter(|_| left.is_none()) {
+        remember.memory.forget(*book);
+    }
+    if let Some(((book, fires_from_ms), version)) = left.zip(version) {
+        let versions = (book.version, version);
+        let memory = remember.memory;
+        memory.keep(book, versions, fires_from_ms, &written.windows);
+    }
+    Ok(settled(requests, ledgers, written.frames, pruned))
+}
+
+/// What is told of a transaction that was committed.
+fn settled(
+    requests: &[(Uuid, &Batch)],
+    mut ledgers: HashMap<Uuid, Ledger<'_>>,
+    frames: Vec<NewFrame>,
+    pruned: Pruned,
+) -> Committed {
     let mut tally = Tally {
-        minted: written.frames.len() as u64,
+        minted: frames.len() as u64,
         pruned,
         ..Tally::default()
     };
@@ -281,9 +170,18 @@ pub async fn commit(
         tally.totals.add(&ledger.totals);
         tally.debounced += ledger.debounced as u64;
     }
+    let mut frames_of: HashMap<Uuid, Vec<NewFrame>> = HashMap::new();
+    for frame in frames {
+        frames_of.entry(frame.book).or_default().push(frame);
+    }
     // A book whose totals alone moved has no new frame, but its snapshot is another.
     let moved = ledgers.values().filter(|l| l.totals != Totals::default());
-    let woken = moved.map(|l| l.book.id).collect();
+    let news = moved.map(|ledger| {
+        let frames = frames_of.remove(&ledger.book.id).unwrap_or_default();
+        News::of(&ledger.book, frames)
+    });
+    let news: Vec<News> = news.collect();
+    let woken = news.iter().map(|news| news.book).collect();
     let replies = requests
         .iter()
         .map(|(book, batch)| match ledgers.get_mut(book) {
@@ -294,11 +192,31 @@ pub async fn commit(
     for ledger in ledgers.into_values() {
         ledger.judge.remember();
     }
-    Ok(Committed {
+    Committed {
         replies,
         woken,
+        news,
         tally,
-    })
+    }
+}
+
+/// The book of a transaction that has no other, and before when no window of it ends that has not
+/// fired: it is worth remembering.
+async fn left_alone<'l>(
+    conn: &mut PgConnection,
+    ledgers: &'l HashMap<Uuid, Ledger<'_>>,
+    memory: &Memory,
+) -> Result<Option<(&'l LockedBook, i64)>, sqlx::Error> {
+    let alone = ledgers.values().next().filter(|_| ledgers.len() == 1);
+    let Some(Ledger { book, .. }) = alone else {
+        return Ok(None);
+    };
+    let watermark = book.progress.watermark;
+    let fires_from_ms = match memory.fires_from(book.id, book.version, watermark) {
+        Some(known_ms) => known_ms,
+        None => windows::fires_from(conn, book, watermark).await?,
+    };
+    Ok(Some((book, fires_from_ms)))
 }
 
 /// Writes the places of the jobs that the clicks come from; a book that takes no clicks moves none.
@@ -345,15 +263,4 @@ fn looked_for(ledgers: &HashMap<Uuid, Ledger<'_>>, look_for: LookFor) -> Vec<(Uu
         sent.map(|click| (book, click.id.uuid)).collect::<Vec<_>>()
     };
     ledgers.values().flat_map(of_ledger).collect()
-}
-
-/// The windows that the fresh clicks need.
-fn reaches<'a, 'b>(
-    ledgers: &'b HashMap<Uuid, Ledger<'a>>,
-) -> Vec<(&'b LockedBook, &'b Plan, Reach<'a>)> {
-    let of_ledger = |ledger: &'b Ledger<'a>| {
-        let reach = engine::reach(&ledger.plan, ledger.book.progress, &ledger.fresh);
-        (&ledger.book, &ledger.plan, reach)
-    };
-    ledgers.values().map(of_ledger).collect()
 }

@@ -9,8 +9,9 @@ use pagetide::click::{Click, ClickId};
 use pagetide::db;
 use pagetide::ingest::command::{self, Command};
 use pagetide::ingest::commit::clicks::LookFor;
-use pagetide::ingest::commit::{self, Batch, Committed};
-use pagetide::ingest::debounce::Memory;
+use pagetide::ingest::commit::remembered::Memory;
+use pagetide::ingest::commit::{self, Batch, Committed, Remember};
+use pagetide::ingest::debounce;
 use pagetide::ingest::pulse::Pulse;
 use pagetide::time::Timestamp;
 use serde_json::{Value, json};
@@ -58,7 +59,8 @@ struct Writer {
     conn: PgConnection,
     behind_ms: i64,
     structures: Structures,
-    debounce: Memory,
+    debounce: debounce::Memory,
+    memory: Memory,
 }
 
 impl Writer {
@@ -68,7 +70,8 @@ impl Writer {
             conn: db::write_connection(&options).await.unwrap(),
             behind_ms,
             structures: Structures::new(),
-            debounce: Memory::new(),
+            debounce: debounce::Memory::new(),
+            memory: Memory::default(),
         }
     }
 
@@ -83,13 +86,18 @@ impl Writer {
             clicks,
             ..Batch::default()
         };
-        let (memory, requests) = ((&self.structures, &self.debounce), [(book, &batch)]);
+        let requests = [(book, &batch)];
+        let remember = Remember {
+            structures: &self.structures,
+            debounce: &self.debounce,
+            memory: &mut self.memory,
+        };
         let committed = commit::commit(
             &mut self.conn,
             now,
             &requests,
             LookFor::Nothing,
-            memory,
+            remember,
             &pulse,
         );
         committed.await.unwrap()

@@ -5,7 +5,9 @@ mod dead_letters;
 mod debounce;
 mod gathering;
 mod keys;
+mod remembered;
 mod retries;
+mod single_statement;
 mod stopping;
 mod twice;
 

@@ -1,20 +1,37 @@
 //! Windows held in memory, in place of a table.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use pagetide::engine::aggregate::Value;
-use pagetide::engine::{Changed, Reach, Window, WindowKey, Windows};
+use pagetide::engine::{Bounds, Changed, Reach, Window, WindowKey, Windows};
 use pagetide::rollup::WindowSpec;
 
 use super::Counts;
 use crate::Error;
 
+/// The windows at the same bounds, by group.
+type Groups<'a> = HashMap<Cow<'a, str>, Window>;
+
+/// By end, as they are due.
+fn by_end(bounds: Bounds) -> (i64, i64) {
+    (bounds.end_ms, bounds.start_ms)
+}
+
+fn key(place: (i64, i64), group: Cow<'_, str>) -> WindowKey<'_> {
+    let bounds = Bounds {
+        start_ms: place.1,
+        end_ms: place.0,
+    };
+    WindowKey::new(0, bounds, group)
+}
+
 /// All windows of a book with one rollup.
 pub(super) struct Held<'a> {
     of_sessions: bool,
-    /// Tumbling and sliding windows that have not fired, by end.
-    unfired: BTreeMap<i64, Windows<'a>>,
-    fired: Windows<'a>,
+    /// Tumbling and sliding windows that have not fired, by end and start.
+    unfired: BTreeMap<(i64, i64), Groups<'a>>,
+    fired: BTreeMap<(i64, i64), Groups<'a>>,
     /// Sessions, by group and start.
     sessions: HashMap<String, BTreeMap<i64, (WindowKey<'a>, Window)>>,
     /// The sessions that had not fired when they were put, by end. Since then they may have gone
@@ -28,7 +45,7 @@ impl<'a> Held<'a> {
         Self {
             of_sessions: matches!(window, WindowSpec::Session { .. }),
             unfired: BTreeMap::new(),
-            fired: HashMap::new(),
+            fired: BTreeMap::new(),
             sessions: HashMap::new(),
             to_fire: BTreeMap::new(),
         }
@@ -36,22 +53,24 @@ impl<'a> Held<'a> {
 
     /// What a batch needs, taken out: all of it changes, and is put back.
     pub(super) fn take(&mut self, reach: &Reach<'a>) -> Windows<'a> {
-        let mut taken = Windows::with_capacity(reach.touched.len());
-        for key in &reach.touched {
-            let unfired = self.unfired.get_mut(&key.end_ms);
-            let window = match unfired {
-                Some(windows) => windows.remove_entry(key),
-                None => self.fired.remove_entry(key),
-            };
-            taken.extend(window);
+        let mut taken = Windows::new();
+        for touched in reach.touched() {
+            let place = by_end(touched.bounds);
+            for windows in [&mut self.unfired, &mut self.fired] {
+                let windows = windows.get_mut(&place);
+                let window = windows.and_then(|groups| groups.remove_entry(touched.group));
+                taken.extend(window.map(|(group, window)| (key(place, group), window)));
+            }
         }
         while let Some(first) = self.unfired.first_entry()
-            && reach.due.ended(*first.key())
+            && reach.due.ended(first.key().0)
         {
-            taken.extend(first.remove());
+            let (place, groups) = first.remove_entry();
+            let groups = groups.into_iter();
+            taken.extend(groups.map(|(group, window)| (key(place, group), window)));
         }
-        for span in &reach.spans {
-            let Some(sessions) = self.sessions.get_mut(&*span.group) else {
+        for span in reach.spans() {
+            let Some(sessions) = self.sessions.get_mut(span.group) else {
                 continue;
             };
             // They do not overlap one another, so the later ones end later.
@@ -91,20 +110,27 @@ impl<'a> Held<'a> {
                 if let Some(sessions) = self.sessions.get_mut(&*key.group) {
                     sessions.insert(key.start_ms, (key, window));
                 }
-            } else if window.fired {
-                self.fired.insert(key, window);
             } else {
-                let unfired = self.unfired.entry(key.end_ms).or_default();
-                unfired.insert(key, window);
+                let windows = if window.fired {
+                    &mut self.fired
+                } else {
+                    &mut self.unfired
+                };
+                let groups = windows.entry(by_end(key.bounds())).or_default();
+                groups.insert(key.group, window);
             }
         }
     }
 
     /// What was counted.
     pub(super) fn counts(self) -> Result<Counts, Error> {
-        let unfired = self.unfired.into_values().flatten();
+        let aligned = self.unfired.into_iter().chain(self.fired);
+        let aligned = aligned.flat_map(|(place, groups)| {
+            let groups = groups.into_iter();
+            groups.map(move |(group, window)| (key(place, group), window))
+        });
         let sessions = self.sessions.into_values().flat_map(BTreeMap::into_values);
-        let all = unfired.chain(self.fired).chain(sessions);
+        let all = aligned.chain(sessions);
         all.map(|(key, window)| match window.state.value() {
             Value::Integer(count) => {
                 Ok(((key.start_ms, key.end_ms, key.group.into_owned()), count))

@@ -154,7 +154,7 @@ fn counted(log: &[Click], window: WindowSpec) -> Result<(Counts, [Duration; 2]),
         pure += reaching.elapsed();
         let windows = held.take(&reach);
         let applying = Instant::now();
-        let outcome = engine::apply(&plan, progress, &logged, windows);
+        let outcome = engine::apply(&plan, progress, &logged, reach, windows);
         pure += applying.elapsed();
         progress = outcome.progress;
         held.put(outcome.changed);

@@ -66,6 +66,26 @@ pub async fn next_due(
     Ok(due_ms.map_or(Due::Never, Due::At))
 }
 
+/// Before when no window of the book ends that has not fired, of those that end after `after`.
+///
+/// # Errors
+/// What the database says.
+pub async fn fires_from(
+    conn: &mut PgConnection,
+    book: &LockedBook,
+    after: Watermark,
+) -> Result<i64, sqlx::Error> {
+    let end_ms = sqlx::query_scalar!(
+        "SELECT end_ms FROM windows
+         WHERE book_id = $1 AND generation = $2 AND NOT fired AND end_ms > $3
+         ORDER BY end_ms LIMIT 1",
+        book.id,
+        book.generation,
+        after.stored().unwrap_or(i64::MIN),
+    );
+    Ok(end_ms.fetch_optional(conn).await?.unwrap_or(i64::MAX))
+}
+
 /// When the windows of rollups close, column by column.
 #[derive(Default)]
 struct Closing {

@@ -25,7 +25,7 @@ struct Keys<'a> {
     rollups: Vec<i16>,
     starts_ms: Vec<i64>,
     ends_ms: Vec<i64>,
-    groups: Vec<Cow<'a, str>>,
+    groups: Vec<&'a str>,
 }
 
 /// The stretches of time whose sessions are needed, column by column.
@@ -34,7 +34,7 @@ struct Spans<'a> {
     books: Vec<Uuid>,
     generations: Vec<i32>,
     rollups: Vec<i16>,
-    groups: Vec<Cow<'a, str>>,
+    groups: Vec<&'a str>,
     starts_ms: Vec<i64>,
     ends_ms: Vec<i64>,
 }
@@ -62,31 +62,31 @@ struct DueBooks {
 ///
 /// # Errors
 /// What the database says, or a stored state cannot be read.
-pub async fn load<'a, 'b>(
+pub async fn load<'a>(
     conn: &mut PgConnection,
-    reaches: Vec<(&'b LockedBook, &'b Plan, Reach<'a>)>,
+    reaches: &[(&LockedBook, &Plan, &Reach<'_>)],
     pulse: &Pulse,
 ) -> Result<HashMap<Uuid, Windows<'a>>, CommitError> {
     let mut due = DueBooks::default();
     let mut keys = Keys::default();
     let mut spans = Spans::default();
     let mut plans: HashMap<Uuid, &Plan> = HashMap::new();
-    for (book, plan, reach) in reaches {
+    for (book, plan, reach) in reaches.iter().copied() {
         plans.insert(book.id, plan);
         if let Some(watermark_ms) = reach.due.stored() {
             due.books.push(book.id);
             due.generations.push(book.generation);
             due.watermarks_ms.push(watermark_ms);
         }
-        for key in reach.touched {
+        for key in reach.touched() {
             keys.books.push(book.id);
             keys.generations.push(book.generation);
             keys.rollups.push(stored_rollup(key.rollup));
-            keys.starts_ms.push(key.start_ms);
-            keys.ends_ms.push(key.end_ms);
+            keys.starts_ms.push(key.bounds.start_ms);
+            keys.ends_ms.push(key.bounds.end_ms);
             keys.groups.push(key.group);
         }
-        for span in reach.spans {
+        for span in reach.spans() {
             spans.push(book, span);
         }
     }
@@ -128,7 +128,7 @@ pub async fn load<'a, 'b>(
             fired: row.fired,
             state: State::from_bytes(kind, &row.state)?,
         };
-        loaded.entry(row.book_id).or_default().insert(key, window);
+        loaded.entry(row.book_id).or_default().push((key, window));
     }
     Ok(loaded)
 }
@@ -150,7 +150,6 @@ async fn touched_or_due(
     some: Range<usize>,
     due: &DueBooks,
 ) -> Result<Vec<Stored>, sqlx::Error> {
-    let groups: Vec<&str> = keys.groups[some.clone()].iter().map(|g| &**g).collect();
     sqlx::query_as!(
         Stored,
         r#"SELECT w.book_id AS "book_id!", w.rollup AS "rollup!", w.start_ms AS "start_ms!",
@@ -170,8 +169,8 @@ async fn touched_or_due(
         &keys.generations[some.clone()],
         &keys.rollups[some.clone()],
         &keys.starts_ms[some.clone()],
-        &keys.ends_ms[some],
-        &groups as &[&str],
+        &keys.ends_ms[some.clone()],
+        &keys.groups[some] as &[&str],
         &due.books,
         &due.generations,
         &due.watermarks_ms,
@@ -187,7 +186,6 @@ async fn sessions(
     spans: &Spans<'_>,
     some: Range<usize>,
 ) -> Result<Vec<Stored>, sqlx::Error> {
-    let groups: Vec<&str> = spans.groups[some.clone()].iter().map(|g| &**g).collect();
     sqlx::query_as!(
         Stored,
         r#"SELECT s.book_id AS "book_id!", s.rollup AS "rollup!", w.start_ms AS "start_ms!",
@@ -211,7 +209,7 @@ async fn sessions(
         &spans.books[some.clone()],
         &spans.generations[some.clone()],
         &spans.rollups[some.clone()],
-        &groups as &[&str],
+        &spans.groups[some.clone()] as &[&str],
         &spans.starts_ms[some.clone()],
         &spans.ends_ms[some],
     )

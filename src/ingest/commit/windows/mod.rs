@@ -7,7 +7,7 @@ mod load;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-pub use due::next_due;
+pub use due::{fires_from, next_due};
 pub use load::load;
 
 use super::clicks;
@@ -67,6 +67,27 @@ impl<'a> Changes<'a> {
                 window,
             });
         }
+    }
+}
+
+impl Changes<'_> {
+    /// The windows that are put, if one statement puts them and nothing is removed.
+    pub(super) fn columns(&self) -> Option<Columns<'_>> {
+        let one = self.removed.is_empty() && self.put.len() <= PUT_ROWS;
+        one.then(|| Columns::of(&self.put))
+    }
+
+    /// When the first of them ends that has not fired, of whatever kind; the end of all numbers if
+    /// there is none.
+    pub(super) fn first_unfired_ms(&self) -> i64 {
+        let unfired = self.put.iter().filter(|row| !row.window.fired);
+        unfired.map(|row| row.key.end_ms).min().unwrap_or(i64::MAX)
+    }
+
+    /// The tumbling and sliding windows that are put, as they then are.
+    pub(super) fn aligned(&self) -> impl Iterator<Item = (&WindowKey<'_>, &Window)> {
+        let rows = self.put.iter().filter(|row| !row.session);
+        rows.map(|row| (&row.key, &row.window))
     }
 }
 
@@ -130,6 +151,37 @@ async fn remove(conn: &mut PgConnection, removed: &[Removed<'_>]) -> Result<(), 
     Ok(())
 }
 
+/// Windows column by column, as the statements that put them want them.
+pub(super) struct Columns<'a> {
+    books: Vec<Uuid>,
+    generations: Vec<i32>,
+    pub(super) rollups: Vec<i16>,
+    pub(super) starts_ms: Vec<i64>,
+    pub(super) ends_ms: Vec<i64>,
+    pub(super) groups: Vec<&'a str>,
+    pub(super) fired: Vec<bool>,
+    pub(super) weights: Vec<i64>,
+    pub(super) states: Vec<Vec<u8>>,
+    sessions: Vec<bool>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(rows: &'a [Row<'_>]) -> Self {
+        Self {
+            books: rows.iter().map(|r| r.book).collect(),
+            generations: rows.iter().map(|r| r.generation).collect(),
+            rollups: rows.iter().map(|r| stored_rollup(r.key.rollup)).collect(),
+            starts_ms: rows.iter().map(|r| r.key.start_ms).collect(),
+            ends_ms: rows.iter().map(|r| r.key.end_ms).collect(),
+            groups: rows.iter().map(|r| &*r.key.group).collect(),
+            fired: rows.iter().map(|r| r.window.fired).collect(),
+            weights: rows.iter().map(|r| r.window.state.weight()).collect(),
+            states: rows.iter().map(|r| r.window.state.to_bytes()).collect(),
+            sessions: rows.iter().map(|r| r.session).collect(),
+        }
+    }
+}
+
 /// `unnest` stands in the list of columns, not in `FROM`: there, Postgres would first write each array
 /// out as a table.
 async fn log_and_put(
@@ -139,16 +191,7 @@ async fn log_and_put(
     now: Timestamp,
 ) -> Result<(), sqlx::Error> {
     let clicks = clicks::Columns::of(clicks);
-    let books: Vec<Uuid> = rows.iter().map(|r| r.book).collect();
-    let generations: Vec<i32> = rows.iter().map(|r| r.generation).collect();
-    let rollups: Vec<i16> = rows.iter().map(|r| stored_rollup(r.key.rollup)).collect();
-    let starts: Vec<i64> = rows.iter().map(|r| r.key.start_ms).collect();
-    let ends: Vec<i64> = rows.iter().map(|r| r.key.end_ms).collect();
-    let groups: Vec<&str> = rows.iter().map(|r| &*r.key.group).collect();
-    let sessions: Vec<bool> = rows.iter().map(|r| r.session).collect();
-    let fired: Vec<bool> = rows.iter().map(|r| r.window.fired).collect();
-    let weights: Vec<i64> = rows.iter().map(|r| r.window.state.weight()).collect();
-    let states: Vec<Vec<u8>> = rows.iter().map(|r| r.window.state.to_bytes()).collect();
+    let windows = Columns::of(rows);
     sqlx::query!(
         "WITH logged AS (
              INSERT INTO clicks (book_id, click_id, seq, at_ms, received_ms, watermark_before_ms,
@@ -165,16 +208,16 @@ async fn log_and_put(
          ON CONFLICT ON CONSTRAINT windows_pkey DO UPDATE
          SET fired = excluded.fired, weight = excluded.weight, state = excluded.state,
              changed_ms = excluded.changed_ms",
-        &books,
-        &generations,
-        &rollups,
-        &starts,
-        &ends,
-        &groups as &[&str],
-        &fired,
-        &weights,
-        &states,
-        &sessions,
+        &windows.books,
+        &windows.generations,
+        &windows.rollups,
+        &windows.starts_ms,
+        &windows.ends_ms,
+        &windows.groups as &[&str],
+        &windows.fired,
+        &windows.weights,
+        &windows.states,
+        &windows.sessions,
         now.millis(),
         &clicks.books,
         &clicks.ids,
