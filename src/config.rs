@@ -1,6 +1,7 @@
 //! The command line and the environment: each value once, with its default.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::checkpoint::CommitMode;
 use crate::job::Format;
+use crate::network::Networks;
+use crate::origin::Origins;
 use crate::telemetry::LogFormat;
 
 /// Live, trustworthy reading counts for online books.
@@ -105,6 +108,29 @@ pub struct ServeConfig {
     /// if there is none.
     #[arg(long, env = "PAGETIDE_ADMIN_TOKEN", hide_env_values = true)]
     pub admin_token: Option<String>,
+    /// Origins whose pages may call, separated by commas, besides those that books list.
+    #[arg(
+        long,
+        env = "PAGETIDE_ALLOWED_ORIGINS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub allowed_origins: Origins,
+    /// Networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, separated by
+    /// commas [default: this machine, when it alone can connect]
+    #[arg(long, env = "PAGETIDE_TRUSTED_PROXIES")]
+    pub trusted_proxies: Option<Networks>,
+    /// Networks whose clicks with a key are left out, separated by commas.
+    #[arg(
+        long,
+        env = "PAGETIDE_IGNORE_IPS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub ignore_ips: Networks,
+    /// Most requests a second of each token; a burst of as many passes at once [default: no limit]
+    #[arg(long, env = "PAGETIDE_RATE_LIMIT")]
+    pub rate_limit: Option<NonZeroU32>,
     /// Where clicks wait while the database is out of reach.
     #[arg(long, env = "PAGETIDE_SPOOL", value_enum, default_value = "jsonl")]
     pub spool: SpoolKind,
@@ -135,6 +161,17 @@ pub struct Advanced {
     /// Most event streams at once.
     #[arg(long, env = "PAGETIDE_MAX_STREAMS", default_value_t = 50_000)]
     pub max_streams: usize,
+    /// Most event streams at once that one token has open.
+    #[arg(long, env = "PAGETIDE_MAX_STREAMS_PER_TOKEN", default_value_t = 25_000)]
+    pub max_streams_per_token: usize,
+    /// How long a client may take to send the head of a request, and to begin with its body, which
+    /// then has to come at 4 KiB a second.
+    #[arg(long, env = "PAGETIDE_RECEIVE_TIMEOUT_MS", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(100..))]
+    pub receive_timeout_ms: u64,
+    /// Most bytes of bodies that are being received or wait to be read, over all connections; above
+    /// it, clients are told to come back.
+    #[arg(long, env = "PAGETIDE_BODIES_MAX_BYTES", default_value_t = 128 << 20, value_parser = clap::value_parser!(u32).range(1 << 20..))]
+    pub bodies_max_bytes: u32,
     /// A stream on which nothing was sent for this long gets a heartbeat.
     #[arg(long, env = "PAGETIDE_HEARTBEAT_MS", default_value_t = 15_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub heartbeat_ms: u64,
@@ -161,6 +198,12 @@ impl Advanced {
     pub fn lanes(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         self.lanes.map_or(cores.clamp(2, 8), usize::from)
+    }
+
+    /// How long a client may take to send a request.
+    #[must_use]
+    pub fn receive_timeout(&self) -> Duration {
+        Duration::from_millis(self.receive_timeout_ms)
     }
 
     /// How long a shutdown may take.

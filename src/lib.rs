@@ -12,7 +12,7 @@
 //! [`time`], [`calendar`], [`page`], [`click`], [`structure`], [`rollup`], [`book`], [`frame`] and
 //! [`checkpoint`] are the words of the field, as types. [`engine`] is pure. [`ingest`] writes,
 //! [`job`] feeds it from a [`source`], [`stream`] and [`counts`] read, [`access`] says who may.
-//! [`spool`] keeps what waits. [`db`] reaches Postgres, or brings one up. [`http`] is the only place
+//! [`visitor`] names who brings no name. [`spool`] keeps what waits. [`db`] reaches Postgres, or brings one up. [`http`] is the only place
 //! that knows axum, and [`app`] the only one that starts and stops things.
 
 pub mod access;
@@ -31,6 +31,8 @@ pub mod http;
 pub mod ingest;
 pub mod job;
 mod memo;
+pub mod network;
+pub mod origin;
 pub mod page;
 pub mod rollup;
 pub mod source;
@@ -39,3 +41,4 @@ pub mod stream;
 pub mod structure;
 pub mod telemetry;
 pub mod time;
+pub mod visitor;

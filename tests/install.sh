@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides cargo, where it is missing: a Postgres server with psql,
-# awk, python3 with the rules of time zones, and curl from the system's packages, and cargo-nextest.
+# awk, python3 with the rules of time zones, curl, and a browser with its driver from the system's
+# packages, and cargo-nextest.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 missing=()
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -12,6 +14,8 @@ have python3 || missing+=(python3)
 [ -e /usr/share/zoneinfo/Europe/Berlin ] || missing+=(tzdata)
 have curl || missing+=(curl)
 have ps || missing+=(procps)
+have chromium || missing+=(chromium)
+have chromedriver || missing+=(chromium-driver)
 if [ ${#missing[@]} -gt 0 ]; then
   if ! have apt-get; then
     echo "install these first: ${missing[*]}" >&2

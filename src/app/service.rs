@@ -6,7 +6,7 @@
 //! queued. `stop` ends what only serves streams.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -27,6 +27,9 @@ use crate::book;
 use crate::book::directory::Directory;
 use crate::config::ServeConfig;
 use crate::http::aside::Aside;
+use crate::http::body::Receiving;
+use crate::http::client::Proxies;
+use crate::http::rate::Rates;
 use crate::http::serve::serve;
 use crate::http::state::{AppState, Shared, Streams};
 use crate::http::{metrics_service, service};
@@ -40,6 +43,7 @@ use crate::stream::announce;
 use crate::stream::hub::Hub;
 use crate::stream::stall::Stalls;
 use crate::telemetry;
+use crate::visitor::Visitors;
 
 /// What is kept back of the grace time for what comes after the last answer.
 const LAST_STEPS: Duration = Duration::from_secs(1);
@@ -101,6 +105,12 @@ impl Service {
         vital.spawn("ended tokens", looking);
         let stalls = Arc::new(Stalls::default());
         vital.spawn("stalls", Arc::clone(&stalls).run(vital.stop.clone()));
+        let visitors = Arc::new(Visitors::new(pool.clone()));
+        let forgetting = Arc::clone(&visitors).run(vital.stop.clone());
+        vital.spawn("visitors", forgetting);
+        let rates = Arc::new(Rates::new(config.rate_limit));
+        vital.spawn("rates", Arc::clone(&rates).run(vital.stop.clone()));
+        let receive_timeout = config.advanced.receive_timeout();
         let purge = Arc::new(Notify::new());
         let purging = purge_deleted(pool.clone(), Arc::clone(&purge), vital.stop.clone());
         vital.spawn("purge", purging);
@@ -129,6 +139,12 @@ impl Service {
             streams: Arc::new(streams(config, &drain)),
             stalls,
             metrics,
+            origins: config.allowed_origins.clone(),
+            proxies: Proxies::new(config.trusted_proxies.clone(), config.listen),
+            visitors,
+            rates,
+            receiving: Receiving::new(receive_timeout, config.advanced.bodies_max_bytes),
+            ignored: config.ignore_ips.clone(),
             aside: Aside::default(),
             purge,
             pool: pool.clone(),
@@ -136,10 +152,16 @@ impl Service {
         });
         if let Some(metrics_listener) = metrics_listener {
             let service = metrics_service(state.clone());
-            let serving = serve(metrics_listener, service, vital.stop.clone());
+            let stop = vital.stop.clone();
+            let serving = serve(metrics_listener, service, receive_timeout, stop);
             vital.spawn("metrics", serving);
         }
-        let serving = tokio::spawn(serve(listener, service(state), drain.clone()));
+        let serving = tokio::spawn(serve(
+            listener,
+            service(state),
+            receive_timeout,
+            drain.clone(),
+        ));
         Self {
             pools: [pool, long_reads],
             serving,
@@ -220,6 +242,8 @@ fn streams(config: &ServeConfig, drain: &CancellationToken) -> Streams {
         drain: drain.clone(),
         most: advanced.max_streams,
         open: 0.into(),
+        most_per_token: advanced.max_streams_per_token,
+        per_token: Mutex::default(),
     }
 }
 

@@ -27,6 +27,7 @@ pub struct Directory {
     pool: PgPool,
     books: Memo<Uuid, Arc<Known>>,
     ids: Memo<String, Uuid>,
+    origins: Memo<String, bool>,
 }
 
 /// Why a book could not be looked up.
@@ -54,6 +55,7 @@ impl Directory {
             pool,
             books: Memo::new(),
             ids: Memo::new(),
+            origins: Memo::new(),
         }
     }
 
@@ -100,9 +102,20 @@ impl Directory {
         Ok(())
     }
 
+    /// Whether any book lists `origin`. It does not say which, so it may be told to whoever asks.
+    ///
+    /// # Errors
+    /// The database is out of reach.
+    pub async fn lists_origin(&self, origin: &str) -> Result<bool, sqlx::Error> {
+        let read = async { table::lists_origin(&self.pool, origin).await.map(Some) };
+        let found = self.origins.get(&origin.to_owned(), read).await?;
+        Ok(found.unwrap_or_default())
+    }
+
     /// Forgets `book`, because this process has just changed it.
     pub fn forget(&self, book: &Book) {
         self.books.forget(&book.id);
         self.ids.forget(&book.slug);
+        self.origins.forget_all();
     }
 }

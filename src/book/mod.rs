@@ -22,6 +22,7 @@ use uuid::Uuid;
 pub use settings::{Settings, SettingsPatch};
 
 use crate::engine::{Plan, Watermark};
+use crate::origin::is_origin;
 use crate::rollup::{self, RollupError, RollupSpec};
 use crate::time::Timestamp;
 
@@ -292,23 +293,15 @@ pub fn check_slug(slug: &str) -> Option<FieldError> {
     Some(FieldError::new("slug", "bad_slug", detail))
 }
 
-/// Checks origins: scheme, host and port alone, as browsers send them (RFC 6454, section 6.2).
+/// Checks origins: scheme, host and port alone, as browsers send them.
 #[must_use]
 pub fn check_origins(origins: &[String]) -> Vec<FieldError> {
-    let fine = |origin: &String| {
-        let host = ["http://", "https://"]
-            .into_iter()
-            .find_map(|scheme| origin.strip_prefix(scheme));
-        host.is_some_and(|h| {
-            let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-.:[]".contains(&b);
-            !h.is_empty() && h.len() <= 300 && h.bytes().all(allowed)
-        })
-    };
-    let wrong = origins.iter().enumerate().filter(|(_, o)| !fine(o));
+    let wrong = origins.iter().enumerate().filter(|(_, o)| !is_origin(o));
+    let detail = "as browsers send it: small letters, no path, such as https://example.org";
     wrong
         .map(|(index, _)| FieldError {
             index: Some(index),
-            ..FieldError::new("origins", "bad_origin", "such as https://example.org")
+            ..FieldError::new("origins", "bad_origin", detail)
         })
         .collect()
 }

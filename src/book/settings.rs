@@ -27,6 +27,9 @@ pub struct Settings {
     /// Whether clicks that bots send with a write key in the address are left out.
     #[serde(default = "yes")]
     pub filter_bots: bool,
+    /// Whether readers whose browsers ask not to be followed (`DNT`, `Sec-GPC`) get no name.
+    #[serde(default = "yes")]
+    pub respect_gpc: bool,
     /// A visitor's click on a page within this time of event, in milliseconds, of one that was
     /// counted is left out; 0: none is.
     #[serde(default)]
@@ -36,7 +39,7 @@ pub struct Settings {
     pub value_debounce_ms: i64,
 }
 
-/// Books that were made before there was such a filter have it too.
+/// Books that were made before there was such a setting have it too.
 fn yes() -> bool {
     true
 }
@@ -80,6 +83,11 @@ pub struct SettingsPatch {
     #[serde(deserialize_with = "present")]
     #[schema(value_type = Option<bool>)]
     pub filter_bots: Option<bool>,
+    /// Whether readers whose browsers ask not to be followed (`DNT: 1`, `Sec-GPC: 1`) get no
+    /// visitor made for clicks with `?key=`. Default true.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<bool>)]
+    pub respect_gpc: Option<bool>,
     /// A visitor's click on the same page within this time of event, in milliseconds, is
     /// `filtered`; 0: none is. Default 0.
     #[serde(deserialize_with = "present")]
@@ -123,6 +131,7 @@ impl Settings {
             canonical_pages: patch.canonical_pages.unwrap_or(true),
             base_path: patch.base_path.unwrap_or_default(),
             filter_bots: patch.filter_bots.unwrap_or_else(yes),
+            respect_gpc: patch.respect_gpc.unwrap_or_else(yes),
             debounce_ms: patch.debounce_ms.unwrap_or_default(),
             value_debounce_ms: patch.value_debounce_ms.unwrap_or_default(),
         }
@@ -140,6 +149,7 @@ impl Settings {
             canonical_pages: patch.canonical_pages.unwrap_or(self.canonical_pages),
             base_path: patch.base_path.unwrap_or(self.base_path),
             filter_bots: patch.filter_bots.unwrap_or(self.filter_bots),
+            respect_gpc: patch.respect_gpc.unwrap_or(self.respect_gpc),
             debounce_ms: patch.debounce_ms.unwrap_or(self.debounce_ms),
             value_debounce_ms: patch.value_debounce_ms.unwrap_or(self.value_debounce_ms),
         }

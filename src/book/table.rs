@@ -285,3 +285,16 @@ pub async fn purge(pool: &PgPool) -> Result<(), sqlx::Error> {
     }
     Ok(())
 }
+
+/// Whether any book lists `origin`.
+///
+/// # Errors
+/// What the database says.
+pub async fn lists_origin(db: impl PgExecutor<'_>, origin: &str) -> Result<bool, sqlx::Error> {
+    let origin = [origin.to_owned()];
+    let any = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM books WHERE origins @> $1 AND NOT deleted) AS "any!""#,
+        &origin,
+    );
+    any.fetch_one(db).await
+}

@@ -102,7 +102,9 @@ async fn make(state: &AppState, slug: String, new: BookPatch) -> Result<Book, Pr
     let mut tx = state.pool.begin().await?;
     table::insert(&mut tx, &book, Timestamp::now()).await?;
     tx.commit().await?;
-    reread(state, book.id).await
+    let book = reread(state, book.id).await?;
+    state.directory.forget(&book);
+    Ok(book)
 }
 
 /// A slug made of a title: its letters and digits, words joined by `-`.

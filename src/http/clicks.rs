@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, State};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -15,13 +15,14 @@ use flate2::read::MultiGzDecoder;
 use utoipa::ToSchema;
 
 use super::MAX_BODY_BYTES;
-use super::extract::{PathPart, Raw, Writer};
+use super::body::Raw;
+use super::extract::{PathPart, Writer};
 use super::problem::{Code, Problem, ProblemBody};
 use super::receipt::{ReceiptBody, Sent, SpooledBody};
 use super::state::AppState;
+use super::visit::{Judged, Visit};
 use crate::access::scope::Scope;
 use crate::book::directory::Known;
-use crate::bot;
 use crate::ingest::admission::{self, Circumstances};
 use crate::ingest::body::Form;
 use crate::ingest::commit::Batch;
@@ -84,7 +85,7 @@ pub(super) enum ClicksDoc {
     post, path = "/v1/books/{book}/clicks", tag = "clicks",
     params(
         ("book" = String, Path, description = "Id or slug"),
-        ("key" = Option<String>, Query, description = "A token with the scope `write`, for pages that cannot set headers; clicks sent so take `age_ms` alone, never `at`, and those of bots are left out"),
+        ("key" = Option<String>, Query, description = "A token with the scope `write`, for pages that cannot set headers; clicks sent so take `age_ms` alone, never `at`, get a visitor for the day where they name none, and those of bots and of ignored networks are left out"),
         ("idempotency-key" = Option<String>, Header, description = "Gives clicks without an id theirs"),
     ),
     request_body(
@@ -99,6 +100,7 @@ pub(super) enum ClicksDoc {
         (status = 200, description = "Committed", body = ReceiptBody),
         (status = 202, description = "The database is out of reach; the clicks are safe on disk, and are counted once it is back", body = SpooledBody),
         (status = 400, description = "No JSON at all", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "The token may not write, or the book does not list the page's origin", body = ProblemBody, content_type = "application/problem+json"),
         (status = 409, description = "The book is closed", body = ProblemBody, content_type = "application/problem+json"),
         (status = 413, description = "Too large", body = ProblemBody, content_type = "application/problem+json"),
         (status = 415, description = "Another content type", body = ProblemBody, content_type = "application/problem+json"),
@@ -110,6 +112,7 @@ pub(super) async fn post(
     State(state): State<AppState>,
     writer: Writer,
     PathPart(name): PathPart,
+    visit: Option<Visit>,
     headers: Headers,
     Raw(body): Raw,
 ) -> Result<Response, Problem> {
@@ -118,19 +121,24 @@ pub(super) async fn post(
     let Writer { auth, by_key } = writer;
     let known = auth.book(&state, &name, Scope::Write).await?;
     let book = known.book.id;
+    let judged = match visit.filter(|_| by_key) {
+        Some(visit) => Some(visit.judge(&state, &known, received_at).await?),
+        None => None,
+    };
+    let left_out = judged.as_ref().and_then(|judged| judged.leave_out);
     let posted = Posted {
         headers,
         body,
         known,
         received_at,
-        by_key,
+        judged,
     };
     let (batch, sent) = if posted.is_large() {
         state.aside.run(move || posted.read()).await??
     } else {
         posted.read()?
     };
-    let bots = batch.filtered;
+    let filtered = batch.filtered;
     match state.tier.submit(book, batch).await {
         // They count in the totals; where that cannot be done, the answer is the same.
         Ok(_) | Err(SubmitError::QueueFull | SubmitError::Busy | SubmitError::Unavailable)
@@ -142,7 +150,9 @@ pub(super) async fn post(
             Ok((StatusCode::ACCEPTED, Json(sent.spooled())).into_response())
         }
         Ok(taken) => {
-            telemetry::filtered(BOT, bots as u64);
+            if let Some(reason) = left_out {
+                telemetry::filtered(reason, filtered as u64);
+            }
             Ok(match taken {
                 Taken::Committed(receipt) => Json(sent.committed(receipt)?).into_response(),
                 Taken::Spooled => (StatusCode::ACCEPTED, Json(sent.spooled())).into_response(),
@@ -161,7 +171,6 @@ pub(super) struct Headers {
     content_type: Option<HeaderValue>,
     content_encoding: Option<HeaderValue>,
     idempotency_key: Option<HeaderValue>,
-    user_agent: Option<HeaderValue>,
 }
 
 impl FromRequestParts<AppState> for Headers {
@@ -173,7 +182,6 @@ impl FromRequestParts<AppState> for Headers {
             content_type: header(CONTENT_TYPE),
             content_encoding: header(CONTENT_ENCODING),
             idempotency_key: header(IDEMPOTENCY_KEY),
-            user_agent: header(USER_AGENT),
         })
     }
 }
@@ -184,7 +192,8 @@ struct Posted {
     body: Bytes,
     known: Arc<Known>,
     received_at: Timestamp,
-    by_key: bool,
+    /// Where it came with a key.
+    judged: Option<Judged>,
 }
 
 impl Posted {
@@ -198,7 +207,7 @@ impl Posted {
     fn read(self) -> Result<(Arc<Batch>, Sent), Problem> {
         let form = form_of(&self.headers)?;
         let unpacked = unpacked(&self.headers, &self.body)?;
-        let filter_bots = self.by_key && self.known.book.settings.filter_bots;
+        let judged = self.judged.as_ref();
         let admitted = admission::admit(
             form,
             unpacked.as_deref().unwrap_or(&self.body),
@@ -206,21 +215,13 @@ impl Posted {
                 book: &self.known,
                 received_at: self.received_at,
                 idempotency_key: idempotency_key(&self.headers)?,
-                by_key: self.by_key,
-                leave_out: (filter_bots && sent_by_bot(&self.headers)).then_some(BOT),
+                by_key: self.judged.is_some(),
+                visitor: judged.and_then(|judged| judged.visitor.as_deref()),
+                leave_out: judged.and_then(|judged| judged.leave_out),
             },
         )?;
         Ok(Sent::of(admitted))
     }
-}
-
-/// Why a bot's clicks are left out.
-const BOT: &str = "bot";
-
-/// Whether the one who sends says that it is a bot.
-fn sent_by_bot(headers: &Headers) -> bool {
-    let agent = headers.user_agent.as_ref();
-    bot::is_bot(agent.and_then(|a| a.to_str().ok()).unwrap_or_default())
 }
 
 fn form_of(headers: &Headers) -> Result<Form, Problem> {

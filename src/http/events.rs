@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -92,8 +92,8 @@ pub(super) async fn follow(
         Err(problem) => Err(problem),
     };
     match opened {
-        // To an EventSource a 503 is final; a goodbye has it come back when the database has.
-        Err(problem) if problem.is(Code::Unavailable) => {
+        // To an EventSource a 503 or 429 is final; after a goodbye it comes back later.
+        Err(problem) if problem.is(Code::Unavailable) || problem.is(Code::RateLimited) => {
             let asked = asked.unwrap_or(Asked::Live);
             Ok(event_stream(Body::from(follow::overloaded(&asked))))
         }
@@ -110,7 +110,7 @@ async fn open(
 ) -> Result<Response, Problem> {
     let known = auth.book(state, name, Scope::Read).await?;
     let asked = asked?;
-    let Some(open) = state.streams.open() else {
+    let Some(open) = state.streams.open(auth.0.token) else {
         return Ok(event_stream(Body::from(follow::overloaded(&asked))));
     };
 
@@ -151,7 +151,6 @@ fn event_stream(body: Body) -> Response {
         // A cached stream once had clients reconnect in a loop; a transformed one holds frames back.
         (CACHE_CONTROL, "no-store, no-transform"),
         (X_ACCEL_BUFFERING, "no"),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
     (headers, body).into_response()
 }

@@ -1,13 +1,11 @@
 //! What handlers take out of a request; whatever is wrong with it is a problem.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::request::Parts;
-use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -15,7 +13,8 @@ use serde_path_to_error::Segment;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::MAX_BODY_BYTES;
+use super::body::Raw;
+use super::cors;
 use super::problem::{Code, Problem};
 use super::state::AppState;
 use crate::access::scope::{Caller, Judgement, Scope};
@@ -117,55 +116,6 @@ fn wrong_shape(path: Option<&serde_path_to_error::Path>, detail: String) -> Prob
     Problem::with_errors(Code::Invalid, vec![error])
 }
 
-/// How much of a body that is too large is read to its end, so that the client gets to read the
-/// answer instead of a broken connection.
-const DRAINED_BYTES: usize = 16 * MAX_BODY_BYTES;
-
-/// How long to wait for the next piece of a body.
-const CHUNK_PATIENCE: Duration = Duration::from_secs(30);
-
-fn stalled() -> Problem {
-    Problem::new(Code::Timeout, "the body stopped coming")
-}
-
-/// The bytes of a body.
-pub(super) struct Raw(pub(super) Bytes);
-
-impl FromRequest<AppState> for Raw {
-    type Rejection = Problem;
-
-    async fn from_request(request: Request, _state: &AppState) -> Result<Self, Problem> {
-        let mut chunks = request.into_body().into_data_stream();
-        let mut first = Bytes::new();
-        let mut body: Vec<u8> = Vec::new();
-        let mut bytes = 0;
-        loop {
-            let chunk = tokio::time::timeout(CHUNK_PATIENCE, chunks.next()).await;
-            let Some(chunk) = chunk.map_err(|_| stalled())? else {
-                break;
-            };
-            let broken =
-                |error| Problem::new(Code::NotJson, format!("the body broke off: {error}"));
-            let chunk = chunk.map_err(broken)?;
-            bytes += chunk.len();
-            if bytes == chunk.len() {
-                // Mostly there is no other, and then it need not be copied.
-                first = chunk;
-            } else if bytes <= MAX_BODY_BYTES {
-                body.extend_from_slice(&std::mem::take(&mut first));
-                body.extend_from_slice(&chunk);
-            } else if bytes > DRAINED_BYTES {
-                break;
-            }
-        }
-        if bytes > MAX_BODY_BYTES {
-            let detail = format!("a body has at most {MAX_BODY_BYTES} bytes");
-            return Err(Problem::new(Code::TooLarge, detail));
-        }
-        Ok(Self(if body.is_empty() { first } else { body.into() }))
-    }
-}
-
 /// The parameters of a query.
 pub(super) struct Params<T>(pub(super) T);
 
@@ -228,7 +178,7 @@ impl FromRequestParts<AppState> for Auth {
         });
         let token = token.ok_or_else(|| Problem::unauthorized(false))?;
         let caller = state.tokens.caller(token, Timestamp::now()).await?;
-        caller.map(Self).ok_or_else(|| Problem::unauthorized(true))
+        Self::admitted(state, caller)
     }
 }
 
@@ -247,10 +197,11 @@ impl FromRequestParts<AppState> for Writer {
         struct Key {
             key: Option<String>,
         }
-        let by_key = !parts.headers.contains_key(AUTHORIZATION);
         let query = Query::<Key>::from_request_parts(parts, state).await;
         let key = query.ok().and_then(|Query(query)| query.key);
-        let auth = match key.filter(|_| by_key) {
+        let key = key.filter(|_| !parts.headers.contains_key(AUTHORIZATION));
+        let by_key = key.is_some();
+        let auth = match key {
             Some(key) => Auth::by_key(state, &key).await?,
             None => Auth::from_request_parts(parts, state).await?,
         };
@@ -268,7 +219,14 @@ impl Auth {
             let scopes = &caller.scopes;
             scopes.contains(&Scope::Write) && !more.iter().any(|scope| scopes.contains(scope))
         });
-        caller.map(Self).ok_or_else(|| Problem::unauthorized(true))
+        Self::admitted(state, caller)
+    }
+
+    /// `caller`, if there is one, and one more request of it is not too many.
+    fn admitted(state: &AppState, caller: Option<Arc<Caller>>) -> Result<Self, Problem> {
+        let caller = caller.ok_or_else(|| Problem::unauthorized(true))?;
+        state.rates.take(&caller)?;
+        Ok(Self(caller))
     }
 
     /// The book `name`, if the caller may do with it what needs `scope`. A book that the caller
@@ -282,12 +240,18 @@ impl Auth {
         let found = state.directory.find(name).await?;
         let known = found.ok_or_else(Problem::not_found)?;
         match self.0.may(scope, known.book.id) {
-            Judgement::Granted => Ok(known),
+            Judgement::Granted => {
+                cors::shown(&known);
+                Ok(known)
+            }
             Judgement::Hidden => {
                 state.directory.look_up_in_vain(name).await?;
                 Err(Problem::not_found())
             }
-            Judgement::Forbidden => Err(lacks(scope)),
+            Judgement::Forbidden => {
+                cors::shown(&known);
+                Err(lacks(scope))
+            }
         }
     }
 

@@ -4,9 +4,12 @@
 //! resource, and its name in [`documented`]. What goes wrong becomes a [`problem`].
 
 pub(crate) mod aside;
+pub(crate) mod body;
 mod books;
 mod chapters;
 mod clicks;
+pub(crate) mod client;
+mod cors;
 mod counts;
 mod dead_letters;
 mod etag;
@@ -16,13 +19,18 @@ mod health;
 pub mod openapi;
 mod problem;
 mod problems;
+pub(crate) mod rate;
 mod receipt;
+mod refusals;
+mod security;
 pub(crate) mod serve;
 mod snapshot;
 pub(crate) mod state;
 mod tokens;
+mod visit;
 
 use axum::Router;
+use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Request};
 use axum::response::{IntoResponse, Response};
 use tower::ServiceBuilder;
@@ -32,6 +40,7 @@ use tower_http::trace::TraceLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use cors::Cors;
 use problem::{Code, Problem};
 use state::AppState;
 
@@ -79,7 +88,8 @@ pub(crate) fn service(state: AppState) -> impl serve::Service {
         .method_not_allowed_fallback(|| async {
             Problem::new(Code::MethodNotAllowed, "this address takes other methods")
         })
-        .with_state(state);
+        .with_state(state.clone());
+    let proxies = state.clone();
     ServiceBuilder::new()
         .layer(SetRequestIdLayer::new(REQUEST_ID, MakeRequestUuid))
         .layer(
@@ -88,15 +98,25 @@ pub(crate) fn service(state: AppState) -> impl serve::Service {
                 .on_failure(()),
         )
         .layer(PropagateRequestIdLayer::new(REQUEST_ID))
+        .map_request(move |request: Request<Body>| {
+            let proxies = &proxies.proxies;
+            proxies.look(request.extensions(), request.headers());
+            request
+        })
+        .map_response(security::secured)
+        .layer_fn(move |inner| Cors::new(state.clone(), inner))
         .layer(CatchPanicLayer::custom(panicked))
         .service(router)
 }
 
 /// The service of `PAGETIDE_METRICS_LISTEN`: nothing but the metrics, for anyone.
 pub(crate) fn metrics_service(state: AppState) -> impl serve::Service {
-    Router::new()
+    let router = Router::new()
         .route("/metrics", axum::routing::get(health::open_metrics))
-        .with_state(state)
+        .with_state(state);
+    ServiceBuilder::new()
+        .map_response(security::secured)
+        .service(router)
 }
 
 fn span<B>(request: &Request<B>) -> tracing::Span {

@@ -10,6 +10,7 @@ use utoipa::openapi::{
     ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, SecurityRequirement,
 };
 
+use super::refusals;
 use super::state::AppState;
 
 const DESCRIPTION: &str = "Pagetide counts the clicks of online books per page in event-time \
@@ -42,7 +43,9 @@ pub(super) fn frame() -> OpenApi {
 /// The whole description.
 #[must_use]
 pub fn document() -> OpenApi {
-    super::documented().into_openapi()
+    let mut document = super::documented().into_openapi();
+    refusals::describe(&mut document);
+    document
 }
 
 /// The whole description as YAML, as `openapi.yaml` holds it.

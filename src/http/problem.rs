@@ -65,6 +65,8 @@ codes! {
         "Send a token as `Authorization: Bearer …`. It may have expired or been revoked.";
     Forbidden = "forbidden", FORBIDDEN, "The token may not do this",
         "The token is valid but lacks the scope. Ask whoever manages the book for one that has it.";
+    OriginNotAllowed = "origin_not_allowed", FORBIDDEN, "The page's origin is not listed",
+        "The book lists the origins whose pages may send clicks with a key, and this one is not among them. Add it to the book's `origins`.";
     NotFound = "not_found", NOT_FOUND, "There is nothing here",
         "Nothing has this address, or the token may not know of it.";
     MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, "The method does not fit",
@@ -78,7 +80,7 @@ codes! {
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "It has been changed meanwhile",
         "What `If-Match` or `If-None-Match` says is not so: somebody else has changed it. Read it again, and send the change with the new `ETag`.";
     Timeout = "timeout", REQUEST_TIMEOUT, "The request took too long to arrive",
-        "The body stopped coming for 30 seconds. Nothing of it was counted; send it again.";
+        "A body has half a minute to arrive, and a second more for each 4 KiB. Nothing of it was counted; send it again, or less at once.";
     TooLarge = "too_large", PAYLOAD_TOO_LARGE, "The body is too large",
         "A body has at most 1 MiB, after decompression. Send the rest in another request.";
     TooManyClicks = "too_many_clicks", PAYLOAD_TOO_LARGE, "There are too many clicks",
@@ -91,12 +93,16 @@ codes! {
         "Every click of the request was rejected. `errors` says why, click by click.";
     Unanswerable = "unanswerable", UNPROCESSABLE_ENTITY, "The rollup has no answer to this",
         "The query makes sense, but not for this rollup, or it asks for too much at once. The detail says why.";
+    RateLimited = "rate_limited", TOO_MANY_REQUESTS, "The token sends too many requests",
+        "Each token may make so many requests a second. Send the request again after the time in `Retry-After`, and more clicks in one request.";
     Internal = "internal", INTERNAL_SERVER_ERROR, "Something is wrong on our side",
         "The log of the server says more, under the request's id. Nothing of the request was acknowledged.";
     QueueFull = "queue_full", SERVICE_UNAVAILABLE, "The queue is full",
         "Clicks arrive faster than they can be committed. Send the request again after the time in `Retry-After`; nothing of it was counted.";
     SpoolFull = "spool_full", SERVICE_UNAVAILABLE, "The spool is full",
         "The database is out of reach, and as many clicks wait on disk as may. Send the request again after the time in `Retry-After`; nothing of it was counted.";
+    Overloaded = "overloaded", SERVICE_UNAVAILABLE, "Too much is being received",
+        "The bodies that are being received take up all the memory that is meant for them. Send the request again after the time in `Retry-After`; nothing of it was counted.";
     Unavailable = "unavailable", SERVICE_UNAVAILABLE, "The database is out of reach",
         "Send the request again after the time in `Retry-After`. Clicks with an id or an Idempotency-Key count once, however often they are sent.";
 }
@@ -180,6 +186,18 @@ impl Problem {
         let mut problem = Self::new(Code::Unauthorized, detail);
         problem.extra = Extra::Challenge(challenge);
         problem
+    }
+
+    /// One request too many of a token.
+    pub(super) fn rate_limited() -> Self {
+        let detail = "the token makes more requests a second than it may";
+        Self::unavailable(Code::RateLimited, detail)
+    }
+
+    /// There is no room for a body.
+    pub(super) fn overloaded() -> Self {
+        let detail = "too many bodies are being received at once";
+        Self::unavailable(Code::Overloaded, detail)
     }
 
     /// A fault of ours. Its whole chain is logged here, once; the client learns none of it.

@@ -1,12 +1,12 @@
 //! `/problems/{code}`: a page for each kind of problem.
 
 use axum::Router;
-use axum::http::header::{CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 
 use super::extract::PathPart;
 use super::problem::{Code, Problem};
+use super::security;
 use super::state::AppState;
 
 pub(super) fn routes() -> Router<AppState> {
@@ -22,9 +22,5 @@ async fn page(PathPart(name): PathPart) -> Result<Response, Problem> {
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
          <h1>{title}</h1>\n<p><code>{name}</code>, status {status}</p>\n<p>{explanation}</p>\n</html>\n"
     );
-    let headers = [
-        (CONTENT_SECURITY_POLICY, "default-src 'none'"),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
-    Ok((headers, Html(html)).into_response())
+    Ok(security::page(html, security::NOTHING))
 }

@@ -1,23 +1,31 @@
 //! What handlers share.
 
+use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::aside::Aside;
+use super::body::Receiving;
+use super::client::Proxies;
+use super::rate::Rates;
 use crate::access::ended::EndedTokens;
 use crate::access::token::Tokens;
 use crate::book::directory::Directory;
 use crate::ingest::lane::Lanes;
 use crate::ingest::tier::Tier;
+use crate::network::Networks;
+use crate::origin::Origins;
 use crate::stream::hub::Hub;
 use crate::stream::stall::Stalls;
 use crate::telemetry;
+use crate::visitor::Visitors;
 
 /// What handlers share. Each request takes a share of its own, several times.
 #[derive(Clone)]
@@ -53,6 +61,14 @@ pub(crate) struct Shared {
     pub(crate) streams: Arc<Streams>,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) metrics: PrometheusHandle,
+    /// Whose pages may call.
+    pub(crate) origins: Origins,
+    pub(crate) proxies: Proxies,
+    pub(crate) rates: Arc<Rates>,
+    pub(crate) receiving: Receiving,
+    pub(crate) visitors: Arc<Visitors>,
+    /// Whose clicks with a key are left out.
+    pub(crate) ignored: Networks,
     /// Where large bodies are read.
     pub(crate) aside: Aside,
     /// Rings when a book was deleted, so that its rows are removed.
@@ -70,19 +86,40 @@ pub(crate) struct Streams {
     pub(crate) drain: CancellationToken,
     pub(crate) most: usize,
     pub(crate) open: AtomicUsize,
+    pub(crate) most_per_token: usize,
+    /// By the token's id; `None` is the admin token of the configuration.
+    pub(crate) per_token: Mutex<HashMap<Option<Uuid>, usize>>,
 }
 
 /// One open stream; counted until it is dropped.
 #[derive(Debug)]
-pub(crate) struct OpenStream(Arc<Streams>);
+pub(crate) struct OpenStream {
+    streams: Arc<Streams>,
+    token: Option<Uuid>,
+}
 
 impl Streams {
-    /// Counts one stream more, unless there are too many.
-    pub(crate) fn open(self: &Arc<Self>) -> Option<OpenStream> {
+    /// Counts one stream more of `token`, unless there are too many.
+    pub(crate) fn open(self: &Arc<Self>, token: Option<Uuid>) -> Option<OpenStream> {
         let before = self.open.fetch_add(1, Ordering::SeqCst);
-        let stream = OpenStream(Arc::clone(self));
+        let of_token = {
+            let mut per_token = self.per_token();
+            let of_token = per_token.entry(token).or_default();
+            *of_token += 1;
+            *of_token
+        };
         telemetry::stream_opened();
-        (before < self.most).then_some(stream)
+        let stream = OpenStream {
+            streams: Arc::clone(self),
+            token,
+        };
+        (before < self.most && of_token <= self.most_per_token).then_some(stream)
+    }
+
+    fn per_token(&self) -> MutexGuard<'_, HashMap<Option<Uuid>, usize>> {
+        self.per_token
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// At what age a stream is closed: 0.8 to 1.0 of what is configured, so that streams which were
@@ -103,7 +140,14 @@ impl Streams {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::SeqCst);
+        self.streams.open.fetch_sub(1, Ordering::SeqCst);
+        let mut per_token = self.streams.per_token();
+        if let Some(open) = per_token.get_mut(&self.token) {
+            *open -= 1;
+            if *open == 0 {
+                per_token.remove(&self.token);
+            }
+        }
         telemetry::stream_ended();
     }
 }

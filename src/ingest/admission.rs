@@ -70,6 +70,8 @@ pub struct Circumstances<'a> {
     pub idempotency_key: Option<&'a str>,
     /// It came with a key that stands in a public page: that may not move the book's time.
     pub by_key: bool,
+    /// Who read, where a click does not say.
+    pub visitor: Option<&'a str>,
     /// Why all its clicks are left out, if they are.
     pub leave_out: Option<&'static str>,
 }
@@ -218,6 +220,7 @@ fn checked(
         book,
         received_at,
         by_key,
+        visitor,
         ..
     } = circumstances;
     if by_key && sent.at.is_some() {
@@ -237,7 +240,8 @@ fn checked(
         page: page_of(&sent.page, book)?,
         at: time_of(&sent, book, received_at)?,
         received_at,
-        visitor: optional("visitor", "visitor_too_long", sent.visitor, MAX_NAME_BYTES)?,
+        visitor: optional("visitor", "visitor_too_long", sent.visitor, MAX_NAME_BYTES)?
+            .or_else(|| visitor.map(str::to_owned)),
         referrer: optional(
             "referrer",
             "referrer_too_long",

@@ -351,6 +351,7 @@ impl Job {
             received_at: Timestamp::now(),
             idempotency_key: self.id_key.as_deref(),
             by_key: false,
+            visitor: None,
             leave_out: None,
         }
     }

@@ -116,6 +116,7 @@ fn sql_stands_with_the_tables_owners() {
         "ingest",
         "job",
         "stream",
+        "visitor",
     ];
     for (module, path, text) in sources() {
         if uses(&text).contains("sqlx") {

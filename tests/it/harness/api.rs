@@ -12,6 +12,13 @@ pub(crate) fn http_client() -> reqwest::Client {
     reqwest::Client::new()
 }
 
+/// The same over HTTP/2.
+pub(crate) fn http2_client() -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = reqwest::Client::builder().http2_prior_knowledge();
+    builder.build().unwrap()
+}
+
 /// A client with a token.
 #[derive(Clone)]
 pub(crate) struct Api {

@@ -1,6 +1,7 @@
 //! A database, a server process and clients for each test.
 
 pub(crate) mod api;
+pub(crate) mod browser;
 pub(crate) mod cluster;
 pub(crate) mod database;
 pub(crate) mod load;

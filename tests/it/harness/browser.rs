@@ -1,0 +1,129 @@
+//! A real browser, driven as the `WebDriver` standard says, and sites for it to visit.
+
+use std::process::Stdio;
+
+use axum::Router;
+use axum::response::Html;
+use axum::routing::get;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+use super::PATIENCE;
+use super::api::{Answer, http_client};
+
+const ARGUMENTS: [&str; 8] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+];
+
+/// Longest time that a script in a page may take, in milliseconds.
+const SCRIPT_TIMEOUT_MS: u64 = 20_000;
+
+/// Chromium with a profile of its own; ended when dropped.
+pub(crate) struct Browser {
+    // Ends after the session, which takes the browser with it.
+    _driver: Child,
+    http: reqwest::Client,
+    session: String,
+}
+
+impl Browser {
+    pub(crate) async fn start() -> Self {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("chromedriver is missing: tests/install.sh installs it");
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let listening = async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                if let Some((_, port)) = line.split_once("started successfully on port ") {
+                    return port.trim_end_matches('.').to_owned();
+                }
+            }
+            panic!("chromedriver ended before it listened");
+        };
+        let port = tokio::time::timeout(PATIENCE, listening).await.unwrap();
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let http = http_client();
+        let driver_url = format!("http://127.0.0.1:{port}");
+        let options = json!({"args": ARGUMENTS});
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": options, "timeouts": {"script": SCRIPT_TIMEOUT_MS},
+        }}});
+        let made = http.post(format!("{driver_url}/session")).json(&wanted);
+        let made = Answer::of(made).await.expect(200);
+        let id = made["value"]["sessionId"].as_str().unwrap();
+        Self {
+            _driver: driver,
+            http,
+            session: format!("{driver_url}/session/{id}"),
+        }
+    }
+
+    async fn command(&self, path: &str, body: Value) -> Value {
+        let url = format!("{}/{path}", self.session);
+        let answer = Answer::of(self.http.request(Method::POST, url).json(&body)).await;
+        answer.expect(200)["value"].clone()
+    }
+
+    /// Goes to a page and waits until it is loaded.
+    pub(crate) async fn visit(&self, url: &str) {
+        self.command("url", json!({"url": url})).await;
+    }
+
+    /// What `script`, the body of an async function, gives in the page. It sees `arguments` by that
+    /// name; what it throws comes as `{"error": "…"}`.
+    pub(crate) async fn run(&self, script: &str, arguments: Value) -> Value {
+        let script = format!(
+            "const [given, done] = arguments;
+             (async (arguments) => {{ {script} }})(given)
+                 .then(done, error => done({{error: String(error)}}));"
+        );
+        let body = json!({"script": script, "args": [arguments]});
+        self.command("execute/async", body).await
+    }
+
+    /// Adds headers to whatever the page sends from now on, behind the back of its scripts, as a
+    /// browser does with credentials.
+    pub(crate) async fn send_always(&self, headers: Value) {
+        for (cmd, params) in [
+            ("Network.enable", json!({})),
+            ("Network.setExtraHTTPHeaders", json!({"headers": headers})),
+        ] {
+            let body = json!({"cmd": cmd, "params": params});
+            self.command("goog/cdp/execute", body).await;
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // By curl, for there may be no runtime to wait in.
+        let ended = std::process::Command::new("curl")
+            .args(["-s", "-m", "10", "-X", "DELETE", &self.session])
+            .output();
+        drop(ended);
+    }
+}
+
+/// A site with one empty page, at an origin of its own; gives the origin.
+pub(crate) async fn site() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let origin = format!("http://{}", listener.local_addr().unwrap());
+    let page = || async { Html("<!doctype html><title>a page</title>") };
+    let router = Router::new().fallback(get(page));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    origin
+}
