@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides cargo, where it is missing: a Postgres server with psql,
 # awk, python3 with the rules of time zones, curl, and a browser with its driver from the system's
-# packages, and cargo-nextest.
+# packages, Schemathesis, and cargo-nextest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,6 +11,7 @@ have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missi
 have psql || missing+=(postgresql-client)
 have awk || missing+=(mawk)
 have python3 || missing+=(python3)
+python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 [ -e /usr/share/zoneinfo/Europe/Berlin ] || missing+=(tzdata)
 have curl || missing+=(curl)
 have ps || missing+=(procps)
@@ -29,3 +30,13 @@ if [ ${#missing[@]} -gt 0 ]; then
   "${sudo[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"
 fi
 have cargo-nextest || cargo install --locked cargo-nextest
+
+# Schemathesis, in an environment of its own. It is made anew when the versions change.
+wanted=tests/schemathesis/requirements.txt
+venv=tests/schemathesis/.venv
+if ! cmp -s "$wanted" "$venv/installed.txt"; then
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"
+  cp "$wanted" "$venv/installed.txt"
+fi

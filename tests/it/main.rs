@@ -22,6 +22,7 @@ mod chapters;
 mod clicks;
 mod commit_order;
 mod concurrency;
+mod conformance;
 mod consume;
 mod cors;
 mod counts;
