@@ -110,3 +110,34 @@ async fn ten_thousand_half_open_connections_keep_nobody_from_an_answer() {
     let body = api.get("/v1/books/b").await.expect(200);
     assert_eq!(body["totals"]["on_time"], answers);
 }
+
+#[tokio::test]
+async fn a_server_that_has_no_file_left_answers_again_once_the_silent_are_cut_off() {
+    const FILES: usize = 150;
+    let database = Database::create().await;
+    let env = [("PAGETIDE_RECEIVE_TIMEOUT_MS", "2000")];
+    let server = Server::start_with(&database, &env).await;
+    let api = server.api();
+    api.plain_book("b", 60_000, 60_000).await;
+    let limit = Command::new("prlimit")
+        .args(["--pid", &server.pid().to_string()])
+        .arg(format!("--nofile={FILES}:{FILES}"))
+        .status();
+    assert!(limit.unwrap().success());
+    let mut open = Vec::new();
+    for _ in 0..2 * FILES {
+        open.push(said(&api, b"GET / HTT").await);
+    }
+    until("no file is left", async || {
+        (open_files(&server) >= FILES).then_some(())
+    })
+    .await;
+    // It stands behind all of them.
+    let fresh = crate::harness::Api::new(&api.url, &api.token);
+    let began = Instant::now();
+    let alive = fresh.get("/healthz");
+    let alive = tokio::time::timeout(crate::harness::PATIENCE, alive).await;
+    assert_eq!(alive.expect("it is not answered").status, 200);
+    eprintln!("answered after {:?}", began.elapsed());
+    fresh.clicks("b", json!({"page": "/a", "at": 1000})).await;
+}
