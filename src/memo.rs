@@ -167,6 +167,13 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
         }
     }
 
+    /// What was read last under `key`, however long ago; nothing is read.
+    pub(crate) fn peek(&self, key: &K) -> Option<V> {
+        let slot = self.slots.peek(key)?;
+        let found = lock(&slot.found);
+        found.as_ref().map(|found| found.value.clone())
+    }
+
     /// Forgets `key`, because this process has just changed what is behind it. A reading that is
     /// under way writes into a slot that nobody finds any more.
     pub(crate) fn forget(&self, key: &K) {

@@ -117,6 +117,10 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
         "streams answered 204 because nothing more will come"
     );
     describe_counter!(
+        "pagetide_streams_session_ended_total",
+        "streams ended because their token or session was, by why"
+    );
+    describe_counter!(
         "pagetide_streams_overloaded_total",
         "streams turned away because too many are open"
     );
@@ -272,6 +276,11 @@ pub fn resync(reason: &'static str) {
 /// A stream was answered 204.
 pub fn at_rest() {
     counter!("pagetide_streams_at_rest_total").increment(1);
+}
+
+/// A stream ended with its token or session.
+pub fn session_ended(reason: &'static str) {
+    counter!("pagetide_streams_session_ended_total", "reason" => reason).increment(1);
 }
 
 /// A stream was turned away.

@@ -40,6 +40,11 @@ impl Scope {
             .find(|scope| scope.as_str() == text)
     }
 
+    /// Those of `names` that are known; one that this version does not know gives nothing.
+    pub(super) fn parse_all(names: &[String]) -> Vec<Self> {
+        names.iter().filter_map(|name| Self::parse(name)).collect()
+    }
+
     fn includes(self, other: Self) -> bool {
         match self {
             Self::Admin => true,
@@ -49,11 +54,13 @@ impl Scope {
     }
 }
 
-/// Who calls: what a valid token stands for.
+/// Who calls: what a valid token, or a session of it, stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
     /// The token's id; `None` for the admin token of the configuration, which cannot be revoked.
     pub token: Option<Uuid>,
+    /// The session's id, where it was a session that was shown.
+    pub session: Option<Uuid>,
     /// What it gives.
     pub scopes: Vec<Scope>,
     /// With which books; `None`: all.
@@ -79,6 +86,7 @@ impl Caller {
     pub fn admin() -> Self {
         Self {
             token: None,
+            session: None,
             scopes: vec![Scope::Admin],
             books: None,
             expires_at: None,
@@ -89,6 +97,18 @@ impl Caller {
     #[must_use]
     pub fn is_admin(&self) -> bool {
         self.scopes.contains(&Scope::Admin)
+    }
+
+    /// The books that it may know of; `None`: all.
+    #[must_use]
+    pub fn sees(&self) -> Option<&[Uuid]> {
+        if self.is_admin() {
+            None
+        } else if self.scopes.is_empty() {
+            Some(&[])
+        } else {
+            self.books.as_deref()
+        }
     }
 
     /// Whether it may do with `book` what needs `scope`.
@@ -129,6 +149,7 @@ mod tests {
     fn caller(scopes: &[Scope], books: Option<&[Uuid]>) -> Caller {
         Caller {
             token: Some(Uuid::nil()),
+            session: None,
             scopes: scopes.to_vec(),
             books: books.map(<[Uuid]>::to_vec),
             expires_at: None,

@@ -2,32 +2,28 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use sha2::{Digest, Sha256};
 use sqlx::{PgExecutor, PgPool};
-use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
 use super::scope::{Caller, Scope};
+use super::secret::{self, Hash, hash};
 use crate::memo::Memo;
 use crate::time::Timestamp;
 
 /// Shortest admin token that a person may choose.
 pub const MIN_CHOSEN_LENGTH: usize = 20;
 
-/// SHA-256 of a token.
-type Hash = [u8; 32];
-
-fn hash(token: &str) -> Hash {
-    Sha256::digest(token.as_bytes()).into()
-}
-
 /// A new token: `pt_` and 43 URL-safe characters, 256 random bits.
 #[must_use]
 pub fn generate() -> String {
-    let bits: [u8; 32] = rand::random();
-    format!("pt_{}", URL_SAFE_NO_PAD.encode(bits))
+    secret::generate("pt_")
+}
+
+/// Whether `text` may be the label of a token: at most 200 characters, none of them a control
+/// character.
+#[must_use]
+pub fn is_label(text: &str) -> bool {
+    text.chars().count() <= 200 && !text.chars().any(char::is_control)
 }
 
 /// A token as it is stored.
@@ -58,8 +54,7 @@ impl From<Row> for Token {
         Self {
             id: row.id,
             books: row.books,
-            // A scope that this version does not know gives nothing.
-            scopes: row.scopes.iter().filter_map(|s| Scope::parse(s)).collect(),
+            scopes: Scope::parse_all(&row.scopes),
             label: row.label,
             expires_at: row.expires_ms.map(Timestamp::saturating_from_millis),
         }
@@ -137,15 +132,13 @@ pub async fn find(db: impl PgExecutor<'_>, id: Uuid) -> Result<Option<Token>, sq
     Ok(row.map(Token::from))
 }
 
-/// Revokes the token `id`.
+/// Revokes the token `id`, and ends its sessions. False: there is none.
 ///
 /// # Errors
 /// What the database says.
-pub async fn delete(db: impl PgExecutor<'_>, id: Uuid) -> Result<(), sqlx::Error> {
-    sqlx::query!("DELETE FROM tokens WHERE id = $1", id)
-        .execute(db)
-        .await?;
-    Ok(())
+pub async fn delete(db: impl PgExecutor<'_>, id: Uuid) -> Result<bool, sqlx::Error> {
+    let deleted = sqlx::query!("DELETE FROM tokens WHERE id = $1", id);
+    Ok(deleted.execute(db).await?.rows_affected() > 0)
 }
 
 /// Whether any token gives everything.
@@ -190,7 +183,7 @@ impl Tokens {
     ) -> Result<Option<Arc<Caller>>, sqlx::Error> {
         let hash = hash(secret);
         if let Some(admin) = &self.chosen_admin
-            && bool::from(admin.ct_eq(&hash))
+            && secret::same(admin, &hash)
         {
             return Ok(Some(Arc::new(Caller::admin())));
         }
@@ -212,6 +205,7 @@ impl Tokens {
         Ok(row.map(Token::from).map(|token| {
             Arc::new(Caller {
                 token: Some(token.id),
+                session: None,
                 scopes: token.scopes,
                 books: token.books,
                 expires_at: token.expires_at,
@@ -222,20 +216,5 @@ impl Tokens {
     /// Forgets everything, because this process has just revoked a token.
     pub fn forget_all(&self) {
         self.known.forget_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn generated_tokens_have_the_documented_form() {
-        let token = generate();
-        assert_eq!(token.len(), 46);
-        let rest = token.strip_prefix("pt_").unwrap();
-        let safe = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-        assert!(rest.bytes().all(safe));
-        assert_ne!(generate(), generate());
     }
 }

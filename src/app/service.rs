@@ -17,11 +17,12 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::access::ended::EndedTokens;
+use crate::access::ended::Ended;
+use crate::access::session::{self, Sessions};
 use crate::access::token::Tokens;
 use crate::book;
 use crate::book::directory::Directory;
@@ -43,6 +44,7 @@ use crate::stream::announce;
 use crate::stream::hub::Hub;
 use crate::stream::stall::Stalls;
 use crate::telemetry;
+use crate::time::Timestamp;
 use crate::visitor::Visitors;
 
 /// What is kept back of the grace time for what comes after the last answer.
@@ -100,9 +102,9 @@ impl Service {
         let vital = Vital::new();
         let (drain, hurry): (CancellationToken, CancellationToken) = Default::default();
         let hub = start_streams((&pool, &long_reads), database, &vital);
-        let ended_tokens = Arc::new(EndedTokens::default());
-        let looking = Arc::clone(&ended_tokens).run(pool.clone(), vital.stop.clone());
-        vital.spawn("ended tokens", looking);
+        let streams = Arc::new(streams(config, &drain));
+        let access = start_access(config, &pool, streams.heartbeat, &vital);
+        let (tokens, sessions, ended) = access;
         let stalls = Arc::new(Stalls::default());
         vital.spawn("stalls", Arc::clone(&stalls).run(vital.stop.clone()));
         let visitors = Arc::new(Visitors::new(pool.clone()));
@@ -132,11 +134,12 @@ impl Service {
         let state = AppState::new(Shared {
             tier: Arc::new(Tier::new(Arc::clone(&lanes), spool)),
             directory: Arc::new(Directory::new(pool.clone())),
-            tokens: Arc::new(Tokens::new(pool.clone(), config.admin_token.as_deref())),
-            ended_tokens,
+            tokens,
+            sessions,
+            ended,
             lanes,
             hub,
-            streams: Arc::new(streams(config, &drain)),
+            streams,
             stalls,
             metrics,
             origins: config.allowed_origins.clone(),
@@ -224,6 +227,31 @@ fn start_streams(
     hub
 }
 
+/// What knows tokens and sessions, and what looks after those that end.
+fn start_access(
+    config: &ServeConfig,
+    pool: &PgPool,
+    heartbeat: Duration,
+    vital: &Vital,
+) -> (Arc<Tokens>, Arc<Sessions>, Arc<Ended>) {
+    let admin = config.admin_token.as_deref();
+    let tokens = Arc::new(Tokens::new(pool.clone(), admin));
+    let sessions = Arc::new(Sessions::new(pool.clone(), admin));
+    let ended = Arc::new(Ended::new(heartbeat));
+    let forget = {
+        let (tokens, sessions) = (Arc::clone(&tokens), Arc::clone(&sessions));
+        move || {
+            tokens.forget_all();
+            sessions.forget_all();
+        }
+    };
+    let looking = Arc::clone(&ended).run(pool.clone(), forget, vital.stop.clone());
+    vital.spawn("ended tokens and sessions", looking);
+    let pruning = prune_sessions(pool.clone(), vital.stop.clone());
+    vital.spawn("expired sessions", pruning);
+    (tokens, sessions, ended)
+}
+
 fn lane_config(config: &ServeConfig) -> LaneConfig {
     LaneConfig {
         lanes: config.advanced.lanes(),
@@ -264,6 +292,28 @@ async fn purge_deleted(pool: PgPool, purge: Arc<Notify>, stop: CancellationToken
             () = stop.cancelled() => return,
             () = purge.notified() => {}
             () = tokio::time::sleep(PURGE_EVERY) => {}
+        }
+    }
+}
+
+/// How often expired sessions are removed. They hold no more from the moment on at which they expire.
+const PRUNE_SESSIONS_EVERY: Duration = Duration::from_mins(1);
+
+/// Removes expired sessions, at the start and every now and then.
+async fn prune_sessions(pool: PgPool, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(PRUNE_SESSIONS_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let pruned = tokio::select! {
+            () = stop.cancelled() => return,
+            pruned = session::prune(&pool, Timestamp::now()) => pruned,
+        };
+        if let Err(error) = pruned {
+            tracing::warn!(error = %telemetry::chain(&error), "expired sessions are left; they go later");
         }
     }
 }

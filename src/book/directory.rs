@@ -72,7 +72,51 @@ impl Directory {
                 self.ids.get(&name.to_owned(), read).await?
             }
         };
-        let Some(id) = id else { return Ok(None) };
+        match id {
+            Some(id) => self.of_id(id, name).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The book `name`, if it is one of `mine`. What of other books is there and what is not cannot
+    /// be told apart by how long this takes: either is looked up in the same way, whatever is
+    /// remembered of it.
+    ///
+    /// # Errors
+    /// As [`Directory::find`].
+    pub async fn find_among(
+        &self,
+        name: &str,
+        mine: &[Uuid],
+    ) -> Result<Option<Arc<Known>>, LookupError> {
+        let is_mine = |id: &Uuid| mine.contains(id);
+        let id = match Uuid::try_parse(name) {
+            Ok(id) => Some(id),
+            Err(_) if check_slug(name).is_some() => None,
+            Err(_) => {
+                let name = name.to_owned();
+                // What is remembered of one of `mine` may be used, and no other.
+                if self.ids.peek(&name).as_ref().is_some_and(is_mine) {
+                    let read = table::id_of_slug(&self.pool, &name);
+                    self.ids.get(&name, read).await?
+                } else {
+                    let id = table::id_of_slug(&self.pool, &name).await?;
+                    if let Some(id) = id.filter(is_mine) {
+                        self.ids
+                            .get(&name, async { Ok::<_, sqlx::Error>(Some(id)) })
+                            .await?;
+                    }
+                    id
+                }
+            }
+        };
+        match id.filter(is_mine) {
+            Some(id) => self.of_id(id, name).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn of_id(&self, id: Uuid, name: &str) -> Result<Option<Arc<Known>>, LookupError> {
         let found = self.books.get(&id, self.read(id)).await?;
         if found.is_none() {
             // Deleted by another process; its slug may name another book by now.
@@ -87,19 +131,6 @@ impl Directory {
         };
         let plan = book.plan()?;
         Ok(Some(Arc::new(Known { book, plan })))
-    }
-
-    /// Looks `name` up as one that is not remembered is, and tells nothing: what a caller may not
-    /// know of has to take as long as what is not there.
-    ///
-    /// # Errors
-    /// As [`Directory::find`].
-    pub async fn look_up_in_vain(&self, name: &str) -> Result<(), LookupError> {
-        match Uuid::try_parse(name) {
-            Ok(id) => drop(table::find(&self.pool, id).await?),
-            Err(_) => drop(table::id_of_slug(&self.pool, name).await?),
-        }
-        Ok(())
     }
 
     /// Whether any book lists `origin`. It does not say which, so it may be told to whoever asks.

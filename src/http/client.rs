@@ -119,7 +119,6 @@ pub(super) struct Client {
     /// Used and forgotten: it may be stored and logged nowhere.
     pub(super) address: IpAddr,
     /// Whether it speaks TLS, to a proxy in front of us.
-    #[allow(dead_code, reason = "for whoever sets a cookie")]
     pub(super) tls: bool,
 }
 

@@ -18,7 +18,8 @@ use sqlx::PgPool;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use super::extract::{Auth, Page, Paging, Params, PathPart, bad_cursor};
+use super::credentials::Reader;
+use super::extract::{Page, Paging, Params, PathPart, bad_cursor};
 use super::problem::{Code, Problem, ProblemBody};
 use super::state::AppState;
 use crate::access::scope::Scope;
@@ -66,6 +67,10 @@ pub(super) struct Query {
     limit: Option<i64>,
     /// `next_cursor` of the answer before, for the same query.
     cursor: Option<String>,
+    /// A session, where no header can be set.
+    #[serde(rename = "session")]
+    #[param(rename = "session")]
+    _session: Option<String>,
 }
 
 /// Counts
@@ -88,7 +93,7 @@ pub(super) struct Query {
 )]
 pub(super) async fn counts(
     State(state): State<AppState>,
-    auth: Auth,
+    Reader(auth): Reader,
     PathPart(name): PathPart,
     Params(query): Params<Query>,
     headers: HeaderMap,

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::credentials::Reader;
 use super::extract::{Auth, Params, PathPart};
 use super::problem::{Code, Problem, ProblemBody};
 use super::state::AppState;
@@ -40,6 +41,10 @@ pub(super) struct Query {
     /// `event`: heartbeats as events rather than comments.
     #[param(inline)]
     heartbeat: Option<Heartbeat>,
+    /// A session, for an EventSource sets no headers.
+    #[serde(rename = "session")]
+    #[param(rename = "session")]
+    _session: Option<String>,
 }
 
 /// A parameter that is on or off.
@@ -79,7 +84,7 @@ pub(super) enum Heartbeat {
 )]
 pub(super) async fn follow(
     State(state): State<AppState>,
-    auth: Result<Auth, Problem>,
+    reader: Result<Reader, Problem>,
     PathPart(name): PathPart,
     Params(query): Params<Query>,
     headers: HeaderMap,
@@ -87,8 +92,8 @@ pub(super) async fn follow(
     let header = headers.get(&LAST_EVENT_ID).map(HeaderValue::as_bytes);
     let given = [&query.last_event_id, &query.camel, &query.capital];
     let asked = cursor::asked(header, &given.map(|q| q.as_deref()));
-    let opened = match auth {
-        Ok(auth) => open(&state, &auth, &name, &query, asked.clone()).await,
+    let opened = match reader {
+        Ok(Reader(auth)) => open(&state, &auth, &name, &query, asked.clone()).await,
         Err(problem) => Err(problem),
     };
     match opened {
@@ -129,7 +134,7 @@ async fn open(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
 
-    let interest = state.ended_tokens.watch(auth.0.token);
+    let interest = state.ended.watch(&auth.0);
     let options = Options {
         snapshot: query.snapshot == Some(Flag::On),
         heartbeat_events: query.heartbeat == Some(Heartbeat::Event),

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::body::Raw;
 use super::cors;
+use super::credentials;
 use super::problem::{Code, Problem};
 use super::state::AppState;
 use crate::access::scope::{Caller, Judgement, Scope};
@@ -162,27 +163,24 @@ impl FromRequestParts<AppState> for PathPair {
     }
 }
 
-/// Who calls: the Bearer token of the request.
+/// Who calls: the Bearer token of the request, else the session in its cookie.
 pub(super) struct Auth(pub(super) Arc<Caller>);
 
 impl FromRequestParts<AppState> for Auth {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
-        let header = parts.headers.get(AUTHORIZATION);
-        let header = header.ok_or_else(|| Problem::unauthorized(false))?;
-        let token = header.to_str().ok().and_then(|text| {
-            let (scheme, token) = text.split_once(' ')?;
-            let bearer = scheme.eq_ignore_ascii_case("bearer");
-            bearer.then(|| token.trim())
-        });
-        let token = token.ok_or_else(|| Problem::unauthorized(false))?;
-        let caller = state.tokens.caller(token, Timestamp::now()).await?;
+        let caller = match credentials::by_header(parts, state).await? {
+            Some(caller) => Some(caller),
+            None => credentials::by_cookie(parts, state).await?,
+        };
+        let caller = caller.ok_or_else(|| Problem::unauthorized(false))?;
         Self::admitted(state, caller)
     }
 }
 
-/// Who sends clicks: the Bearer token of the request, else the `key` in its address.
+/// Who sends clicks: the Bearer token of the request, else the `key` in its address, whoever's
+/// session the browser adds to it, else that session.
 pub(super) struct Writer {
     pub(super) auth: Auth,
     /// The key stood in the address.
@@ -219,12 +217,12 @@ impl Auth {
             let scopes = &caller.scopes;
             scopes.contains(&Scope::Write) && !more.iter().any(|scope| scopes.contains(scope))
         });
+        let caller = caller.ok_or_else(|| Problem::unauthorized(true))?;
         Self::admitted(state, caller)
     }
 
-    /// `caller`, if there is one, and one more request of it is not too many.
-    fn admitted(state: &AppState, caller: Option<Arc<Caller>>) -> Result<Self, Problem> {
-        let caller = caller.ok_or_else(|| Problem::unauthorized(true))?;
+    /// `caller`, if one more request of it is not too many. Every way in leads through here.
+    pub(super) fn admitted(state: &AppState, caller: Arc<Caller>) -> Result<Self, Problem> {
         state.rates.take(&caller)?;
         Ok(Self(caller))
     }
@@ -237,22 +235,33 @@ impl Auth {
         name: &str,
         scope: Scope,
     ) -> Result<Arc<Known>, Problem> {
-        let found = state.directory.find(name).await?;
-        let known = found.ok_or_else(Problem::not_found)?;
+        let known = self.known(state, name).await?;
+        let known = known.ok_or_else(Problem::not_found)?;
         match self.0.may(scope, known.book.id) {
             Judgement::Granted => {
                 cors::shown(&known);
                 Ok(known)
             }
-            Judgement::Hidden => {
-                state.directory.look_up_in_vain(name).await?;
-                Err(Problem::not_found())
-            }
+            Judgement::Hidden => Err(Problem::not_found()),
             Judgement::Forbidden => {
                 cors::shown(&known);
                 Err(lacks(scope))
             }
         }
+    }
+
+    /// The book `name`, if the caller may know of it. Finding one that it may not know of takes as
+    /// long as finding none.
+    pub(super) async fn known(
+        &self,
+        state: &AppState,
+        name: &str,
+    ) -> Result<Option<Arc<Known>>, Problem> {
+        let found = match self.0.sees() {
+            None => state.directory.find(name).await?,
+            Some(books) => state.directory.find_among(name, books).await?,
+        };
+        Ok(found)
     }
 
     /// Whether the caller may do everything.

@@ -11,6 +11,7 @@ mod clicks;
 pub(crate) mod client;
 mod cors;
 mod counts;
+mod credentials;
 mod dead_letters;
 mod etag;
 mod events;
@@ -22,8 +23,10 @@ mod problems;
 pub(crate) mod rate;
 mod receipt;
 mod refusals;
+mod same_origin;
 mod security;
 pub(crate) mod serve;
+mod sessions;
 mod snapshot;
 pub(crate) mod state;
 mod tokens;
@@ -71,6 +74,8 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(events::follow))
         .routes(routes!(tokens::create, tokens::list))
         .routes(routes!(tokens::delete))
+        .routes(routes!(sessions::create))
+        .routes(routes!(sessions::delete))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))

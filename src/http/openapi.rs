@@ -5,7 +5,7 @@ use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, SecurityRequirement,
 };
@@ -26,17 +26,17 @@ pub(super) fn frame() -> OpenApi {
         .description(Some(DESCRIPTION))
         .build();
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    let cookie = ApiKey::Cookie(ApiKeyValue::new("pagetide_session"));
+    let either = |name| SecurityRequirement::new(name, Vec::<String>::new());
     OpenApiBuilder::new()
         .info(info)
         .components(Some(
             ComponentsBuilder::new()
                 .security_scheme("token", bearer)
+                .security_scheme("session", SecurityScheme::ApiKey(cookie))
                 .build(),
         ))
-        .security(Some([SecurityRequirement::new(
-            "token",
-            Vec::<String>::new(),
-        )]))
+        .security(Some([either("token"), either("session")]))
         .build()
 }
 

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::access::session::OpenError;
 use crate::book::FieldError;
 use crate::book::directory::LookupError;
 use crate::book::table::InsertError;
@@ -62,7 +63,7 @@ codes! {
     BadHeader = "bad_header", BAD_REQUEST, "A header cannot be understood",
         "A request header has a value of the wrong form. The detail names it.";
     Unauthorized = "unauthorized", UNAUTHORIZED, "Credentials are missing or wrong",
-        "Send a token as `Authorization: Bearer …`. It may have expired or been revoked.";
+        "Send a token as `Authorization: Bearer …`, or a session as the cookie `pagetide_session`. It may have expired or been revoked.";
     Forbidden = "forbidden", FORBIDDEN, "The token may not do this",
         "The token is valid but lacks the scope. Ask whoever manages the book for one that has it.";
     OriginNotAllowed = "origin_not_allowed", FORBIDDEN, "The page's origin is not listed",
@@ -174,12 +175,12 @@ impl Problem {
     pub(super) fn unauthorized(sent: bool) -> Self {
         let (detail, challenge) = if sent {
             (
-                "the token is unknown, expired or revoked",
+                "the token or session is unknown, or has ended",
                 "Bearer realm=\"pagetide\", error=\"invalid_token\"",
             )
         } else {
             (
-                "send a token as `Authorization: Bearer …`",
+                "send a token as `Authorization: Bearer …`, or a session",
                 "Bearer realm=\"pagetide\"",
             )
         };
@@ -277,6 +278,15 @@ impl From<InsertError> for Problem {
         match error {
             InsertError::SlugTaken => Self::new(Code::SlugTaken, error.to_string()),
             InsertError::Database(error) => Self::database(&error),
+        }
+    }
+}
+
+impl From<OpenError> for Problem {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::TokenEnded => Self::unauthorized(true),
+            OpenError::Database(error) => Self::database(&error),
         }
     }
 }

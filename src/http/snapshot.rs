@@ -7,7 +7,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::counts::time;
-use super::extract::{Auth, Params, PathPart};
+use super::credentials::Reader;
+use super::extract::{Params, PathPart};
 use super::no_store;
 use super::problem::{Problem, ProblemBody};
 use super::state::AppState;
@@ -21,6 +22,10 @@ use crate::stream::state::{self, Snapshot};
 pub(super) struct Query {
     /// All windows that end after this, rather than the newest.
     since: Option<String>,
+    /// A session, where no header can be set.
+    #[serde(rename = "session")]
+    #[param(rename = "session")]
+    _session: Option<String>,
 }
 
 /// Snapshot
@@ -39,7 +44,7 @@ pub(super) struct Query {
 )]
 pub(super) async fn snapshot(
     State(state): State<AppState>,
-    auth: Auth,
+    Reader(auth): Reader,
     PathPart(name): PathPart,
     Params(query): Params<Query>,
 ) -> Result<Response, Problem> {

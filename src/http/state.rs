@@ -15,7 +15,8 @@ use super::aside::Aside;
 use super::body::Receiving;
 use super::client::Proxies;
 use super::rate::Rates;
-use crate::access::ended::EndedTokens;
+use crate::access::ended::Ended;
+use crate::access::session::Sessions;
 use crate::access::token::Tokens;
 use crate::book::directory::Directory;
 use crate::ingest::lane::Lanes;
@@ -52,7 +53,8 @@ pub(crate) struct Shared {
     pub(crate) long_reads: PgPool,
     pub(crate) directory: Arc<Directory>,
     pub(crate) tokens: Arc<Tokens>,
-    pub(crate) ended_tokens: Arc<EndedTokens>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) ended: Arc<Ended>,
     /// For commands.
     pub(crate) lanes: Arc<Lanes>,
     /// For clicks.

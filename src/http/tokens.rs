@@ -12,7 +12,7 @@ use super::extract::{Auth, Body, Page, Paging, Params, PathPart};
 use super::no_store;
 use super::problem::{Code, Problem, ProblemBody};
 use super::state::AppState;
-use crate::access::scope::{Judgement, Scope};
+use crate::access::scope::Scope;
 use crate::access::token::{self, Token};
 use crate::book::FieldError;
 use crate::time::Timestamp;
@@ -85,9 +85,7 @@ pub(super) async fn create(
     let every_book = new.scopes.contains(&Scope::Admin) || new.books == ["*"];
     let mut books = Vec::new();
     for name in new.books.iter().filter(|_| !every_book) {
-        let known = state.directory.find(name).await?;
-        let known = known.filter(|k| auth.0.may(Scope::Read, k.book.id) != Judgement::Hidden);
-        match known {
+        match auth.known(&state, name).await? {
             Some(known) => books.push(known.book.id),
             None => errors.push(FieldError::new(
                 "books",
@@ -152,9 +150,7 @@ fn check(new: &TokenCreate) -> Vec<FieldError> {
             "admin holds for every book; leave books out",
         );
     }
-    let too_long =
-        |label: &String| label.chars().count() > 200 || label.chars().any(char::is_control);
-    if new.label.as_ref().is_some_and(too_long) {
+    if !new.label.as_deref().is_none_or(token::is_label) {
         let detail = "at most 200 characters, none of them a control character";
         wrong("label", "bad_label", detail);
     }
@@ -209,7 +205,10 @@ pub(super) async fn delete(
     if mine.is_none() {
         return Err(Problem::not_found());
     }
-    token::delete(&state.pool, id).await?;
+    if !token::delete(&state.pool, id).await? {
+        return Err(Problem::not_found());
+    }
     state.tokens.forget_all();
+    state.sessions.forget_all();
     Ok(StatusCode::NO_CONTENT)
 }

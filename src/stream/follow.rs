@@ -22,6 +22,7 @@ use super::feed::Head;
 use super::hub::Watch;
 use super::ring::Page;
 use super::state;
+use crate::access::ended::WhenEnded;
 use crate::telemetry;
 use crate::time::Timestamp;
 
@@ -46,8 +47,8 @@ pub struct Options {
     pub drain: CancellationToken,
     /// How long after that this stream says goodbye.
     pub drain_after: Duration,
-    /// Cancelled when the token behind the stream ends.
-    pub session: CancellationToken,
+    /// Tells when the token or session behind the stream ends.
+    pub session: WhenEnded,
 }
 
 /// The stream of one connection.
@@ -157,8 +158,10 @@ impl Follow {
     /// Makes something ready, or waits for what may.
     async fn fill(&mut self) {
         let head = self.watch.take_head();
-        if self.options.session.is_cancelled() {
-            return self.end_with("session_ended", "expired_or_revoked");
+        let ending = *self.options.session.borrow();
+        if let Some(ending) = ending {
+            telemetry::session_ended(ending.as_str());
+            return self.end_with("session_ended", ending.as_str());
         }
         if self.goodbye_is_due() {
             return;
@@ -215,7 +218,7 @@ impl Follow {
         let event = tokio::select! {
             () = self.watch.changed() => Event::Changed,
             () = tokio::time::sleep_until(heartbeat_at) => Event::Heartbeat,
-            () = self.options.session.cancelled() => Event::SessionEnded,
+            () = ended(&mut self.options.session) => Event::SessionEnded,
             () = self.options.drain.cancelled(), if self.drains_at.is_none() => Event::Draining,
             () = until(self.drains_at) => Event::Bye("drain"),
             () = until(self.ends_at) => Event::Bye("max_age"),
@@ -309,6 +312,13 @@ impl Follow {
     fn push(&mut self, event: &str, retry_ms: Option<u32>, data: &Value, id: Option<i64>) {
         let frame = frame(event, retry_ms, data, id);
         self.ready.push_back((frame, self.cursor));
+    }
+}
+
+async fn ended(session: &mut WhenEnded) {
+    if session.wait_for(Option::is_some).await.is_err() {
+        // Nobody looks after it any more, so it stays as it is.
+        std::future::pending::<()>().await;
     }
 }
 

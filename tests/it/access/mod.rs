@@ -1,7 +1,11 @@
 //! Who may do what with which book.
 
 mod deeds;
+mod ends;
+mod hidden;
+mod sessions;
 mod tokens;
+mod unlogged;
 
 use serde_json::{Value, json};
 
