@@ -1,5 +1,7 @@
 //! The command line and the environment: each value once, with its default.
 
+pub mod token;
+
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -12,6 +14,7 @@ use crate::job::Format;
 use crate::network::Networks;
 use crate::origin::Origins;
 use crate::telemetry::LogFormat;
+use token::TokenCommand;
 
 /// Live, trustworthy reading counts for online books.
 #[derive(Debug, Parser)]
@@ -35,6 +38,9 @@ pub enum Command {
     Migrate(DatabaseConfig),
     /// Read clicks from a file or a pipe, and keep the place: a killed job goes on where it was.
     Consume(ConsumeConfig),
+    /// Make, list and revoke tokens, straight in the database.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Write the description of the interface to standard output.
     Openapi,
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 use tokio::signal::unix::SignalKind;
 use tokio_util::sync::CancellationToken;
 
-use super::{AppError, Database, asked_to_end, catch, embedded_end, open_database};
-use crate::config::{ConsumeConfig, DatabaseConfig};
-use crate::db::embedded::{Embedded, EmbeddedError};
+use super::{AppError, asked_to_end, catch, embedded_end, join_database};
+use crate::config::ConsumeConfig;
 use crate::job::{self, JobConfig};
 use crate::{db, telemetry};
 
@@ -28,7 +27,7 @@ pub async fn consume(config: ConsumeConfig) -> Result<(), AppError> {
         catch(SignalKind::interrupt())?,
     );
     let prepared = tokio::select! {
-        prepared = prepare(&config.database) => prepared?,
+        prepared = join_database(&config.database) => prepared?,
         () = asked_to_end(&mut signals) => return Ok(()),
     };
     let mut database = prepared;
@@ -58,23 +57,4 @@ pub async fn consume(config: ConsumeConfig) -> Result<(), AppError> {
         embedded.stop().await?;
     }
     outcome
-}
-
-async fn prepare(config: &DatabaseConfig) -> Result<Database, AppError> {
-    let database = match open_database(config).await {
-        // A server has it, so it is there.
-        Err(AppError::Embedded(EmbeddedError::Locked { folder, pid })) => {
-            match Embedded::running(&folder)? {
-                Some(options) => Database {
-                    options,
-                    embedded: None,
-                    data_dir: folder,
-                },
-                None => return Err(EmbeddedError::Locked { folder, pid }.into()),
-            }
-        }
-        opened => opened?,
-    };
-    db::migrate(&database.options).await?;
-    Ok(database)
 }

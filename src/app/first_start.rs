@@ -61,7 +61,12 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
 
 /// Tells where the service is; at the first start, how to begin.
 #[allow(clippy::print_stdout, reason = "this is what the command says")]
-pub(super) fn announce(address: SocketAddr, embedded: Option<&Embedded>, admin: Option<&NewAdmin>) {
+pub(super) fn announce(
+    address: SocketAddr,
+    metrics: Option<SocketAddr>,
+    embedded: Option<&Embedded>,
+    admin: Option<&NewAdmin>,
+) {
     let url = format!("http://{address}");
     if let Some(embedded) = embedded {
         println!("database: {}", embedded.describe());
@@ -79,6 +84,9 @@ pub(super) fn announce(address: SocketAddr, embedded: Option<&Embedded>, admin: 
             println!("{line}");
         }
         println!();
+    }
+    if let Some(metrics) = metrics {
+        println!("metrics, open to anyone, on http://{metrics}/metrics");
     }
     println!("listening on {url}");
 }

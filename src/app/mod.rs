@@ -7,6 +7,7 @@ mod consume;
 mod first_start;
 mod service;
 mod spool;
+mod token;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +19,7 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::access::token;
+use crate::access::token::MIN_CHOSEN_LENGTH;
 use crate::config::{DatabaseConfig, ServeConfig, SpoolKind};
 use crate::db::embedded::{Embedded, EmbeddedError};
 use crate::db::{self, DatabaseError};
@@ -28,6 +29,8 @@ use crate::telemetry;
 pub use consume::consume;
 use service::Service;
 use spool::SpoolError;
+use token::TokenError;
+pub use token::token;
 
 /// Connections for everything but the write path and long readings.
 const READ_CONNECTIONS: u32 = 10;
@@ -54,10 +57,7 @@ pub enum AppError {
     #[error("the admin token could not be written to {0}")]
     AdminTokenFile(PathBuf, #[source] io::Error),
     /// The admin token that was configured is too short.
-    #[error(
-        "PAGETIDE_ADMIN_TOKEN has fewer than {} characters",
-        token::MIN_CHOSEN_LENGTH
-    )]
+    #[error("PAGETIDE_ADMIN_TOKEN has fewer than {} characters", MIN_CHOSEN_LENGTH)]
     AdminTokenTooShort,
     /// The spool cannot be used.
     #[error(transparent)]
@@ -77,6 +77,9 @@ pub enum AppError {
     /// The job ended before its source.
     #[error(transparent)]
     Job(#[from] JobError),
+    /// A token could not be made, listed or revoked.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// A mistake in this program; the log says more.
     #[error("a task that must run has ended")]
     TaskEnded,
@@ -109,6 +112,27 @@ async fn open_database(config: &DatabaseConfig) -> Result<Database, AppError> {
     })
 }
 
+/// The database for a command: with the embedded one, that of the server which runs, or its own. Its
+/// schema is brought up to date.
+async fn join_database(config: &DatabaseConfig) -> Result<Database, AppError> {
+    let database = match open_database(config).await {
+        // A server has it, so it is there.
+        Err(AppError::Embedded(EmbeddedError::Locked { folder, pid })) => {
+            match Embedded::running(&folder)? {
+                Some(options) => Database {
+                    options,
+                    embedded: None,
+                    data_dir: folder,
+                },
+                None => return Err(EmbeddedError::Locked { folder, pid }.into()),
+            }
+        }
+        opened => opened?,
+    };
+    db::migrate(&database.options).await?;
+    Ok(database)
+}
+
 /// Brings the schema of a database up to date.
 ///
 /// # Errors
@@ -135,16 +159,19 @@ pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
         catch(SignalKind::interrupt())?,
     );
     let chosen = config.admin_token.as_deref();
-    if chosen.is_some_and(|chosen| chosen.chars().count() < token::MIN_CHOSEN_LENGTH) {
+    if chosen.is_some_and(|chosen| chosen.chars().count() < MIN_CHOSEN_LENGTH) {
         return Err(AppError::AdminTokenTooShort);
     }
     // Before the database: an address in use is the likeliest mistake, and the cheapest to find.
     let listener = listen(config.listen).await?;
-    let address = listener.local_addr();
-    let address = address.map_err(|error| AppError::Listen(config.listen, error))?;
-    let metrics_listener = match config.metrics_listen {
-        Some(address) => Some(listen(address).await?),
-        None => None,
+    let address = address_of(&listener, config.listen)?;
+    let (metrics_listener, metrics_address) = match config.metrics_listen {
+        Some(asked) => {
+            let listener = listen(asked).await?;
+            let address = address_of(&listener, asked)?;
+            (Some(listener), Some(address))
+        }
+        None => (None, None),
     };
     let prepared = tokio::select! {
         prepared = prepare(&config) => prepared?,
@@ -170,7 +197,8 @@ pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
         store,
     )
     .await;
-    first_start::announce(address, database.embedded.as_ref(), new_admin.as_ref());
+    let (embedded, new_admin) = (database.embedded.as_ref(), new_admin.as_ref());
+    first_start::announce(address, metrics_address, embedded, new_admin);
 
     let ended = tokio::select! {
         () = asked_to_end(&mut signals) => Ok(()),
@@ -201,6 +229,12 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, AppError> {
     TcpListener::bind(address)
         .await
         .map_err(|error| AppError::Listen(address, error))
+}
+
+/// Where `listener` listens, which was `asked` to.
+fn address_of(listener: &TcpListener, asked: SocketAddr) -> Result<SocketAddr, AppError> {
+    let address = listener.local_addr();
+    address.map_err(|error| AppError::Listen(asked, error))
 }
 
 fn catch(kind: SignalKind) -> Result<Signal, AppError> {

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::harness::{Api, Database, Server, start};
+use crate::harness::{Answer, Api, Database, Server, start};
 
 #[tokio::test]
 async fn a_commit_is_logged_below_the_request_that_it_is_for() {
@@ -96,4 +96,30 @@ async fn the_metrics_have_what_an_operator_asks_for() {
     for line in text.lines().filter(|line| line.starts_with("# TYPE")) {
         assert_eq!(text.matches(&format!("{line}\n")).count(), 1, "{line}");
     }
+}
+
+#[tokio::test]
+async fn the_metrics_are_for_admins_or_on_an_address_of_their_own() {
+    let database = Database::create().await;
+    let env = [("PAGETIDE_METRICS_LISTEN", "127.0.0.1:0")];
+    let server = Server::start_with(&database, &env).await;
+    let api = server.api();
+    api.plain_book("b", 60_000, 60_000).await;
+    api.clicks("b", json!({"page": "/a", "at": 1})).await;
+    let mut said = server.said.iter();
+    let open = said.find_map(|line| line.strip_prefix("metrics, open to anyone, on "));
+    let open = open.expect("it does not say where the metrics are");
+    let answer = Answer::of(api.http.get(open)).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.text.contains("pagetide_commits_total 1\n"));
+    // Nothing else is there, whoever asks.
+    let root = open.strip_suffix("/metrics").unwrap();
+    for path in ["/v1/books", "/healthz", "/openapi.json", "/"] {
+        let request = api.http.get(format!("{root}{path}"));
+        let answer = Answer::of(request.bearer_auth(&api.token)).await;
+        assert_eq!(answer.status, 404, "{path}");
+    }
+    let elsewhere = api.http.get(format!("{}/metrics", server.url));
+    assert_eq!(Answer::of(elsewhere).await.problem(401), "unauthorized");
+    assert_eq!(api.get("/metrics").await.status, 200);
 }

@@ -4,6 +4,7 @@ mod deeds;
 mod ends;
 mod hidden;
 mod sessions;
+mod terminal;
 mod tokens;
 mod unlogged;
 
