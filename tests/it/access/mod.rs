@@ -3,6 +3,7 @@
 mod deeds;
 mod ends;
 mod hidden;
+mod matrix;
 mod sessions;
 mod terminal;
 mod tokens;
