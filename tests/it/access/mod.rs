@@ -2,6 +2,7 @@
 
 mod deeds;
 mod ends;
+mod from_elsewhere;
 mod hidden;
 mod matrix;
 mod sessions;
