@@ -21,6 +21,13 @@ pub struct Known {
     pub plan: Plan,
 }
 
+impl Known {
+    fn of(book: Book) -> Result<Arc<Self>, LookupError> {
+        let plan = book.plan()?;
+        Ok(Arc::new(Self { book, plan }))
+    }
+}
+
 /// Reads books, and remembers them for a moment.
 #[derive(Debug)]
 pub struct Directory {
@@ -68,7 +75,7 @@ impl Directory {
             Ok(id) => Some(id),
             Err(_) if check_slug(name).is_some() => None,
             Err(_) => {
-                let read = table::id_of_slug(&self.pool, name);
+                let read = self.read_named(name);
                 self.ids.get(&name.to_owned(), read).await?
             }
         };
@@ -126,11 +133,20 @@ impl Directory {
     }
 
     async fn read(&self, id: Uuid) -> Result<Option<Arc<Known>>, LookupError> {
-        let Some(book) = table::find(&self.pool, id).await? else {
+        let book = table::find(&self.pool, id).await?;
+        book.map(Known::of).transpose()
+    }
+
+    /// The id of the book with `slug`; the book itself, read with it, is remembered too.
+    async fn read_named(&self, slug: &str) -> Result<Option<Uuid>, LookupError> {
+        let book = table::find_by_slug(&self.pool, slug).await?;
+        let Some(known) = book.map(Known::of).transpose()? else {
             return Ok(None);
         };
-        let plan = book.plan()?;
-        Ok(Some(Arc::new(Known { book, plan })))
+        let id = known.book.id;
+        let read = async { Ok::<_, LookupError>(Some(known)) };
+        self.books.get(&id, read).await?;
+        Ok(Some(id))
     }
 
     /// Whether any book lists `origin`. It does not say which, so it may be told to whoever asks.

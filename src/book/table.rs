@@ -152,6 +152,30 @@ pub async fn find(db: impl PgExecutor<'_>, id: Uuid) -> Result<Option<Book>, sql
     Ok(row.map(Book::from))
 }
 
+/// The book with `slug`, unless it was deleted.
+///
+/// # Errors
+/// What the database says.
+pub async fn find_by_slug(
+    db: impl PgExecutor<'_>,
+    slug: &str,
+) -> Result<Option<Book>, sqlx::Error> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"SELECT id, slug, title, created_ms, closed, position, oldest, revision,
+                  structure_version, generation, watermark_ms,
+                  settings AS "settings: Json<Settings>",
+                  rollups AS "rollups: Json<Vec<RollupSpec>>", origins,
+                  received, on_time, late, dropped, duplicates, filtered, rejected
+           FROM books
+           WHERE id = (SELECT book_id FROM book_slugs WHERE slug = $1) AND NOT deleted"#,
+        slug
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(Book::from))
+}
+
 /// The id of the book with `slug`.
 ///
 /// # Errors

@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use crate::book::{self, Book, PlanError};
 use crate::calendar::{Interval, Zone};
+use crate::db;
 use crate::engine::aggregate::{State, StateError, Value};
 use crate::rollup::{AggregateKind, Rollup, WindowSpec};
 use crate::stream::state::WindowState;
@@ -277,7 +278,7 @@ pub async fn read(
     amount: Amount,
     now: Timestamp,
 ) -> Result<Part, CountsError> {
-    let mut tx = pool.begin_with(BEGIN).await?;
+    let mut tx = db::begin(pool, BEGIN).await?;
     let book = book::table::find(&mut *tx, id).await?;
     let book = book.ok_or(CountsError::NoBook)?;
     let plan = book.plan()?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 use crate::memo::ReadError;
@@ -103,18 +103,32 @@ pub fn read_pool(options: &PgConnectOptions, connections: u32) -> PgPool {
     PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
-        .after_release(|conn, _| Box::pin(is_outside_a_transaction(conn)))
         .connect_lazy_with(quiet(options))
 }
 
-/// Whether a connection may serve others. A request whose client went away is dropped where it
-/// waits; where it waits for `BEGIN`, sqlx 0.9 gives the connection back inside the transaction,
-/// and whoever gets it next would read an old snapshot and commit nothing.
+/// A transaction that writes.
+pub const WRITE: &str = "BEGIN";
+
+/// A transaction that reads, all of it from one snapshot.
+pub const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// Begins a transaction ([`READ`], [`WRITE`]) on a connection of `pool`.
 ///
-/// Outside of a transaction, the one that the statement runs in begins with it.
-async fn is_outside_a_transaction(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    let outside = sqlx::query_scalar!(r#"SELECT now() = statement_timestamp() AS "outside!""#);
-    outside.fetch_one(conn).await
+/// A request whose client went away is dropped where it waits; where it waits for `BEGIN`, sqlx 0.9
+/// gives the connection back inside the transaction, and whoever gets it next would read an old
+/// snapshot and commit nothing. So a task of its own waits, and what nobody takes any more is rolled
+/// back.
+///
+/// # Errors
+/// What the database says.
+pub async fn begin(
+    pool: &PgPool,
+    statement: &'static str,
+) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    let pool = pool.clone();
+    #[allow(clippy::disallowed_methods, reason = "this is where it is allowed")]
+    let beginning = tokio::spawn(async move { pool.begin_with(statement).await });
+    beginning.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
 }
 
 /// A connection for the write path, which keeps it.

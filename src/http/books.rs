@@ -15,6 +15,7 @@ use super::state::AppState;
 use crate::access::scope::Scope;
 use crate::book::table::{self, NewBook};
 use crate::book::{self, Book, BookBody, BookPatch, FieldError, Settings, SettingsPatch};
+use crate::db;
 use crate::ingest::command::Command;
 use crate::ingest::lane::Work;
 use crate::rollup::{self, RollupSpec};
@@ -99,7 +100,7 @@ async fn make(state: &AppState, slug: String, new: BookPatch) -> Result<Book, Pr
     if !errors.is_empty() {
         return Err(Problem::with_errors(Code::Invalid, errors));
     }
-    let mut tx = state.pool.begin().await?;
+    let mut tx = db::begin(&state.pool, db::WRITE).await?;
     table::insert(&mut tx, &book, Timestamp::now()).await?;
     tx.commit().await?;
     let book = reread(state, book.id).await?;
@@ -296,7 +297,7 @@ pub(super) async fn delete(
     let known = auth.book(&state, &name, Scope::Read).await?;
     auth.require_admin()?;
     let id = known.book.id;
-    let mut tx = state.pool.begin().await?;
+    let mut tx = db::begin(&state.pool, db::WRITE).await?;
     let there = table::delete(&mut tx, id).await?;
     tx.commit().await?;
     state.directory.forget(&known.book);

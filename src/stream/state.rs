@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::sessions;
 use crate::book::{self, Book, BookBody, Here, PlanError, chapters};
+use crate::db;
 use crate::engine::Watermark;
 use crate::engine::aggregate::{State, StateError, Value};
 use crate::rollup::{Rollup, WindowSpec};
@@ -121,9 +122,7 @@ pub async fn snapshot(
     since: Option<Timestamp>,
     here: Here,
 ) -> Result<Option<Snapshot>, SnapshotError> {
-    let mut tx = pool
-        .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        .await?;
+    let mut tx = db::begin(pool, db::READ).await?;
     let Some(book) = book::table::find(&mut *tx, id).await? else {
         return Ok(None);
     };

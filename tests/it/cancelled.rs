@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::str::FromStr;
 use std::task::Poll;
 
-use pagetide::db::read_pool;
+use pagetide::db::{self, read_pool};
 use sqlx::postgres::PgConnectOptions;
 
 use crate::harness::Database;
@@ -30,11 +30,10 @@ async fn a_request_that_is_dropped_leaves_no_transaction_behind() {
     let database = Database::create().await;
     let options = PgConnectOptions::from_str(&database.url()).unwrap();
     let pool = read_pool(&options, 1);
-    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
     let mut dropped = 0;
     for polls in 1..50 {
         for _ in 0..3 {
-            let done = dropped_after(polls, pool.begin_with(begin)).await;
+            let done = dropped_after(polls, db::begin(&pool, db::READ)).await;
             dropped += usize::from(!done);
             // It would fail in a transaction that is read only.
             let written = sqlx::query("CREATE TABLE IF NOT EXISTS t (i int)").execute(&pool);

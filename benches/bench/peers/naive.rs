@@ -6,6 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
+use pagetide::db;
 use serde_json::json;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
@@ -63,7 +64,7 @@ async fn commit(pool: &PgPool, slug: &str, click: Click) -> Result<(), Error> {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
     let at_ms = click.at.map_or_else(|| i64::try_from(now_ms), Ok)?;
     let start_ms = at_ms - at_ms.rem_euclid(WINDOW_MS);
-    let mut tx = pool.begin().await?;
+    let mut tx = db::begin(pool, db::WRITE).await?;
     sqlx::query(
         "INSERT INTO naive.clicks (slug, id, at_ms, page, visitor, referrer, source)
          VALUES ($1, $2, $3, $4, $5, $6, $7)",

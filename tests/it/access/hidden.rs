@@ -179,7 +179,7 @@ fn deviations(left: &[Duration], right: &[Duration]) -> f64 {
 
 /// Asks for books under two names in random order, and tells by how many deviations they differ.
 async fn compare(api: &Api, names: [&str; 2]) -> f64 {
-    const TURNS: usize = 200;
+    const TURNS: usize = 500;
     let mut took = [const { Vec::new() }; 2];
     let mut turns: Vec<usize> = (0..2 * TURNS).map(|turn| turn % 2).collect();
     turns.shuffle(&mut rand::rng());
