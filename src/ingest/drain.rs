@@ -25,7 +25,7 @@ use crate::telemetry;
 const BATCH_CLICKS: usize = 1000;
 
 /// Most clicks that are in the lanes at a time.
-const CLICKS_IN_LANES: usize = 10_000;
+const CLICKS_IN_LANES: usize = 5_000;
 
 /// How long a segment that could not be delivered is left alone.
 const PASSED_OVER_FOR: Duration = Duration::from_secs(5);
