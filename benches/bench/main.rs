@@ -37,6 +37,11 @@ use context::Context;
 use peers::own::Role;
 use report::{Figure, Report};
 
+/// The allocator of the program, so that the engine and the peers that run in this process allocate as it
+/// does.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What goes wrong in a bench ends it, in words.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
