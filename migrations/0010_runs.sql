@@ -23,10 +23,12 @@ CREATE TABLE runs (
     rejections     jsonb  NOT NULL DEFAULT '[]',
     skipped        jsonb  NOT NULL DEFAULT '{}',
     newest_ms      bigint,
-    -- Of a recount: the windows that it makes; the first click that came after it began; how far it is
-    -- in the log as it found it, by id, and then in what came since, by sequence.
+    -- Of a recount: the windows that it makes; the first click that came after it began, and the
+    -- watermark then; how far it is in the log as it found it, by id, and then in what came since, by
+    -- sequence.
     generation     integer,
     first_seq      bigint,
+    first_watermark_ms bigint,
     after_click    uuid,
     after_seq      bigint,
     -- Its newest progress frame, which the next one replaces.

@@ -6,6 +6,7 @@
 use std::sync::LazyLock;
 
 use isbot::Bots;
+use quick_cache::sync::Cache;
 
 /// Programs that the list of the crate does not know yet.
 const NEWER: [&str; 3] = ["^meta-external", "^reqwest/", "^undici"];
@@ -16,10 +17,27 @@ static BOTS: LazyLock<Bots> = LazyLock::new(|| {
     bots
 });
 
+/// How many user agents are remembered: a log has few, and telling one takes longer than all else that
+/// is done to its line.
+const REMEMBERED: usize = 2048;
+
+/// A longer one is not remembered.
+const MAX_REMEMBERED_BYTES: usize = 512;
+
+static KNOWN: LazyLock<Cache<Box<str>, bool>> = LazyLock::new(|| Cache::new(REMEMBERED));
+
 /// Whether `user_agent` names a crawler, a library or a tool.
 #[must_use]
 pub fn is_bot(user_agent: &str) -> bool {
-    BOTS.is_bot(user_agent)
+    if user_agent.len() > MAX_REMEMBERED_BYTES {
+        return BOTS.is_bot(user_agent);
+    }
+    if let Some(known) = KNOWN.get(user_agent) {
+        return known;
+    }
+    let is_bot = BOTS.is_bot(user_agent);
+    KNOWN.insert(user_agent.into(), is_bot);
+    is_bot
 }
 
 #[cfg(test)]

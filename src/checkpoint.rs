@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
 use sqlx::{PgConnection, PgExecutor};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::book::Totals;
@@ -52,7 +53,7 @@ pub struct State {
 }
 
 /// Lines that are no page views.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Skipped {
     /// Another method.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::time::Timestamp;
@@ -73,6 +74,37 @@ impl ClickId {
     pub fn derived(book: Uuid, key: &str, index: usize) -> Self {
         Self {
             uuid: Uuid::new_v5(&book, format!("key:{index}:{key}").as_bytes()),
+            sent: None,
+            fresh: false,
+        }
+    }
+
+    /// The id of what a log says at byte `offset` of a source, so that the same line there is the same
+    /// click. With the time that the line gives, if it gives one, the ids of a log grow as the log does,
+    /// and so the primary key grows at one end (version 8 of RFC 9562: laid out by us, as version 7 is).
+    #[must_use]
+    pub fn imported(
+        book: Uuid,
+        source: &str,
+        offset: u64,
+        line: &[u8],
+        at_ms: Option<i64>,
+    ) -> Self {
+        let hash = Sha256::new()
+            .chain_update("pagetide import")
+            .chain_update(book.as_bytes())
+            .chain_update((source.len() as u64).to_be_bytes())
+            .chain_update(source)
+            .chain_update(offset.to_be_bytes())
+            .chain_update(line)
+            .finalize();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash[..16]);
+        if let Some(at_ms) = at_ms {
+            bytes[..6].copy_from_slice(&at_ms.to_be_bytes()[2..]);
+        }
+        Self {
+            uuid: Uuid::new_v8(bytes),
             sent: None,
             fresh: false,
         }
@@ -217,6 +249,21 @@ mod tests {
             ClickId::derived(a, "x", 0).uuid,
             ClickId::chosen(a, "key:0:x").uuid
         );
+        let imported = |book, source, offset, line: &[u8], at_ms| {
+            ClickId::imported(book, source, offset, line, at_ms).uuid
+        };
+        let id = imported(a, "log", 7, b"line", Some(1_000));
+        assert_eq!(id, imported(a, "log", 7, b"line", Some(1_000)));
+        assert!(id < imported(a, "log", 7, b"line", Some(1_001)));
+        for other in [
+            imported(b, "log", 7, b"line", Some(1_000)),
+            imported(a, "logl", 7, b"ine", Some(1_000)),
+            imported(a, "log", 8, b"line", Some(1_000)),
+            imported(a, "log", 7, b"lime", Some(1_000)),
+            imported(a, "log", 7, b"line", None),
+        ] {
+            assert_ne!(id, other);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The command line and the environment: each value once, with its default.
 
+pub mod runs;
 pub mod token;
 
 use std::net::SocketAddr;
@@ -10,10 +11,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::checkpoint::CommitMode;
-use crate::job::Format;
+use crate::ingest::reading::Format;
 use crate::network::Networks;
 use crate::origin::Origins;
 use crate::telemetry::LogFormat;
+use runs::{ImportConfig, RecountConfig};
 use token::TokenCommand;
 
 /// Live, trustworthy reading counts for online books.
@@ -38,6 +40,10 @@ pub enum Command {
     Migrate(DatabaseConfig),
     /// Read clicks from a file or a pipe, and keep the place: a killed job goes on where it was.
     Consume(ConsumeConfig),
+    /// Bring in logs of web servers, straight in the database: years of them, each line once.
+    Import(ImportConfig),
+    /// Count all clicks of a book's log again, too late ones included, while it goes on.
+    Recount(RecountConfig),
     /// Make, list and revoke tokens, straight in the database.
     #[command(subcommand)]
     Token(TokenCommand),

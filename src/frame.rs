@@ -7,6 +7,7 @@
 
 mod buffer;
 mod merge;
+mod progress;
 mod store;
 
 #[cfg(test)]
@@ -33,6 +34,7 @@ use crate::structure::Chapter;
 use crate::time::Timestamp;
 
 pub use buffer::{Pruned, Pruning, is_due, prune};
+pub use progress::{forget, mint_progress};
 pub use store::{Columns, store};
 
 /// Most bytes of a frame's data.

@@ -9,9 +9,9 @@
 //!                http::events ◀─ stream::follow ◀─ stream::feed ◀─ stream::hub
 //! ```
 //!
-//! [`time`], [`calendar`], [`page`], [`click`], [`structure`], [`rollup`], [`book`], [`frame`] and
-//! [`checkpoint`] are the words of the field, as types. [`engine`] is pure. [`ingest`] writes,
-//! [`job`] feeds it from a [`source`], [`stream`] and [`counts`] read, [`access`] says who may.
+//! [`time`], [`calendar`], [`page`], [`click`], [`structure`], [`rollup`], [`book`], [`run`], [`frame`]
+//! and [`checkpoint`] are the words of the field, as types. [`engine`] is pure. [`ingest`] writes,
+//! [`job`] and [`runs`] feed it from a [`source`] or the log, [`stream`] and [`counts`] read, [`access`] says who may.
 //! [`visitor`] names who brings no name. [`spool`] keeps what waits. [`db`] reaches Postgres, or brings one up. [`http`] is the only place
 //! that knows axum, and [`app`] the only one that starts and stops things.
 
@@ -35,10 +35,13 @@ pub mod network;
 pub mod origin;
 pub mod page;
 pub mod rollup;
+pub mod run;
+pub mod runs;
 pub mod source;
 pub mod spool;
 pub mod stream;
 pub mod structure;
 pub mod telemetry;
+pub mod terminal;
 pub mod time;
 pub mod visitor;

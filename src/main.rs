@@ -28,6 +28,8 @@ async fn run(cli: Cli) -> ExitCode {
         Command::Serve(config) => app::serve(config).await.map_err(Into::into),
         Command::Migrate(config) => app::migrate(&config).await.map_err(Into::into),
         Command::Consume(config) => Box::pin(app::consume(config)).await.map_err(Into::into),
+        Command::Import(config) => Box::pin(app::import(config)).await.map_err(Into::into),
+        Command::Recount(config) => Box::pin(app::recount(config)).await.map_err(Into::into),
         Command::Token(command) => Box::pin(app::token(command)).await.map_err(Into::into),
         Command::Openapi => print_openapi(),
     };

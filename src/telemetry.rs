@@ -54,6 +54,14 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
         "clicks left out by a rule, by which"
     );
     describe_counter!(
+        "pagetide_import_lines_total",
+        "lines that imports are done with"
+    );
+    describe_counter!(
+        "pagetide_recount_clicks_total",
+        "clicks that recounts are done with"
+    );
+    describe_counter!(
         "pagetide_dead_letters_total",
         "clicks kept aside because they cannot be committed"
     );
@@ -245,6 +253,16 @@ pub fn lags(lags: &[Lag]) -> String {
 /// A write transaction is tried again.
 pub fn retried() {
     counter!("pagetide_retries_total").increment(1);
+}
+
+/// An import is done with so many lines more.
+pub fn imported(lines: i64) {
+    counter!("pagetide_import_lines_total").increment(u64::try_from(lines).unwrap_or(0));
+}
+
+/// A recount is done with so many clicks more.
+pub fn recounted(clicks: usize) {
+    counter!("pagetide_recount_clicks_total").increment(clicks as u64);
 }
 
 /// So many requests wait in a lane.

@@ -5,6 +5,7 @@
 
 mod consume;
 mod first_start;
+mod runs;
 mod service;
 mod spool;
 mod token;
@@ -27,6 +28,7 @@ use crate::job::JobError;
 use crate::telemetry;
 
 pub use consume::consume;
+pub use runs::{import, recount};
 use service::Service;
 use spool::SpoolError;
 use token::TokenError;
@@ -77,6 +79,9 @@ pub enum AppError {
     /// The job ended before its source.
     #[error(transparent)]
     Job(#[from] JobError),
+    /// A run ended before it had done all.
+    #[error(transparent)]
+    Run(#[from] runs::CommandError),
     /// A token could not be made, listed or revoked.
     #[error(transparent)]
     Token(#[from] TokenError),

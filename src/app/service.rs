@@ -39,6 +39,7 @@ use crate::ingest::lane::{LaneConfig, Lanes};
 use crate::ingest::retry::Retries;
 use crate::ingest::spooled::SpooledClick;
 use crate::ingest::tier::{Spool, Tier};
+use crate::runs::Runs;
 use crate::spool::disk::DiskStore;
 use crate::stream::announce;
 use crate::stream::hub::Hub;
@@ -121,6 +122,16 @@ impl Service {
         let lanes = Arc::new(lanes);
         let idling = idle::run(pool.clone(), Arc::clone(&lanes), vital.stop.clone());
         vital.spawn("idleness", idling);
+        let directory = Arc::new(Directory::new(pool.clone()));
+        let runs = Arc::new(Runs::new(
+            pool.clone(),
+            database.clone(),
+            Arc::clone(&lanes),
+            Arc::clone(&directory),
+            drain.clone(),
+        ));
+        let tasks = vital.tasks.clone();
+        vital.spawn("runs", keep_runs(Arc::clone(&runs), vital.stop.clone()));
         let spool = match store {
             Some(store) => {
                 let spool = Spool::open(store, Arc::clone(&hub), lane_config.queue_clicks).await;
@@ -133,7 +144,9 @@ impl Service {
         };
         let state = AppState::new(Shared {
             tier: Arc::new(Tier::new(Arc::clone(&lanes), spool)),
-            directory: Arc::new(Directory::new(pool.clone())),
+            directory,
+            runs,
+            tasks,
             tokens,
             sessions,
             ended,
@@ -210,6 +223,12 @@ impl Service {
             tracing::warn!("database connections were still in use at the end");
         }
     }
+}
+
+/// Looks after runs until the shutdown begins, and then waits for its end as the others do.
+async fn keep_runs(runs: Arc<Runs>, stop: CancellationToken) {
+    Box::pin(runs.keep()).await;
+    stop.cancelled().await;
 }
 
 /// The hub, and what tells it of new frames.

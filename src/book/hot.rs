@@ -75,6 +75,16 @@ pub struct LockedBook {
     pub structure_version: i64,
     /// Which set of windows counts.
     pub generation: i32,
+    /// The highest generation that was ever given out.
+    pub last_generation: i32,
+    /// The position of the last wholesale replacement.
+    pub barrier: i64,
+    /// The run that is live.
+    pub live_run: Option<Uuid>,
+    /// Whether that is a recount: commits note their clicks for it.
+    pub recounting: bool,
+    /// The greatest event time of a click that retention has removed.
+    pub clicks_removed_to_ms: Option<i64>,
     /// Where event time stands.
     pub progress: Progress,
     /// The watermark that `reopen` goes back to.
@@ -96,6 +106,35 @@ pub struct LockedBook {
     pub origins: Vec<String>,
 }
 
+/// Some of a book's windows: those that count, or those that a recount makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowSet {
+    /// Of which book.
+    pub book: Uuid,
+    /// Which of its sets.
+    pub generation: i32,
+}
+
+impl LockedBook {
+    /// The windows that count.
+    #[must_use]
+    pub fn windows(&self) -> WindowSet {
+        WindowSet {
+            book: self.id,
+            generation: self.generation,
+        }
+    }
+
+    /// A new set of windows, in which there are none.
+    pub fn new_windows(&mut self) -> WindowSet {
+        self.last_generation = self.last_generation.max(self.generation) + 1;
+        WindowSet {
+            book: self.id,
+            generation: self.last_generation,
+        }
+    }
+}
+
 /// Locks the rows of `ids`. Books that do not exist or were deleted are left out.
 ///
 /// A `SELECT … FOR NO KEY UPDATE` that stands alone: it gives the rows as the last holder committed them,
@@ -109,7 +148,8 @@ pub struct LockedBook {
 pub async fn lock(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<LockedBook>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"SELECT id, xmin::text::bigint AS "version!", closed, next_seq, position, oldest, merged, revision,
-                  structure_version, generation, watermark_ms, newest_event_ms,
+                  structure_version, generation, last_generation, barrier, live_run, recounting,
+                  clicks_removed_to_ms, watermark_ms, newest_event_ms,
                   watermark_before_close_ms, last_received_ms,
                   received, on_time, late, dropped, duplicates, filtered, rejected, title,
                   settings AS "settings: Json<Settings>",
@@ -134,6 +174,11 @@ pub async fn lock(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<LockedBoo
         revision: row.revision,
         structure_version: row.structure_version,
         generation: row.generation,
+        last_generation: row.last_generation,
+        barrier: row.barrier,
+        live_run: row.live_run,
+        recounting: row.recounting,
+        clicks_removed_to_ms: row.clicks_removed_to_ms,
         progress: Progress {
             watermark: Watermark::from_stored(row.watermark_ms),
             newest_event_ms: row.newest_event_ms,
@@ -179,7 +224,8 @@ pub async fn reconfigure(conn: &mut PgConnection, book: &LockedBook) -> Result<(
     sqlx::query!(
         "UPDATE books
          SET closed = $2, watermark_before_close_ms = $3, title = $4, settings = $5, rollups = $6,
-             origins = $7, structure_version = $8
+             origins = $7, structure_version = $8, generation = $9, last_generation = $10,
+             barrier = $11, live_run = $12, recounting = $13
          WHERE id = $1",
         book.id,
         book.closed,
@@ -189,6 +235,11 @@ pub async fn reconfigure(conn: &mut PgConnection, book: &LockedBook) -> Result<(
         Json(&book.rollups) as _,
         &book.origins,
         book.structure_version,
+        book.generation,
+        book.last_generation,
+        book.barrier,
+        book.live_run,
+        book.recounting,
     )
     .execute(conn)
     .await?;
@@ -219,4 +270,24 @@ pub async fn log(
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Whether anything happened to the book from `seq` on that makes a recount begin anew: its chapters
+/// were changed, or it was reopened, which moves the watermark back.
+///
+/// # Errors
+/// What the database says.
+pub async fn unsettled_since(
+    conn: &mut PgConnection,
+    id: Uuid,
+    seq: i64,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM book_log WHERE book_id = $1 AND seq >= $2
+                            AND kind IN ('chapters', 'reopened')) AS "any!""#,
+        id,
+        seq
+    )
+    .fetch_one(conn)
+    .await
 }

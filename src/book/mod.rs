@@ -49,6 +49,8 @@ pub struct Book {
     pub structure_version: i64,
     /// Which set of windows counts.
     pub generation: i32,
+    /// The run that is live.
+    pub live_run: Option<Uuid>,
     /// How far event time has come.
     pub watermark: Watermark,
     /// In the order in which windows name them.
@@ -147,7 +149,7 @@ impl Book {
     /// read.
     #[must_use]
     pub fn at_rest(&self, here: Here) -> bool {
-        self.closed && !here.owes
+        self.closed && self.live_run.is_none() && !here.owes
     }
 
     /// How its clicks are counted.
@@ -215,7 +217,7 @@ pub struct BookPatch {
     #[serde(default, deserialize_with = "settings::present")]
     #[schema(value_type = Option<String>)]
     pub title: Option<String>,
-    /// Only before the first click.
+    /// Of a book with clicks: these are counted anew first, and then it has them.
     #[serde(default, deserialize_with = "settings::present")]
     #[schema(value_type = Option<Vec<RollupSpec>>)]
     pub rollups: Option<Vec<RollupSpec>>,

@@ -89,6 +89,7 @@ struct Row {
     revision: i64,
     structure_version: i64,
     generation: i32,
+    live_run: Option<Uuid>,
     watermark_ms: Option<i64>,
     settings: Json<Settings>,
     rollups: Json<Vec<RollupSpec>>,
@@ -115,6 +116,7 @@ impl From<Row> for Book {
             revision: row.revision,
             structure_version: row.structure_version,
             generation: row.generation,
+            live_run: row.live_run,
             watermark: Watermark::from_stored(row.watermark_ms),
             rollups: row.rollups.0,
             settings: row.settings.0,
@@ -140,7 +142,7 @@ pub async fn find(db: impl PgExecutor<'_>, id: Uuid) -> Result<Option<Book>, sql
     let row = sqlx::query_as!(
         Row,
         r#"SELECT id, slug, title, created_ms, closed, position, oldest, revision,
-                  structure_version, generation, watermark_ms,
+                  structure_version, generation, live_run, watermark_ms,
                   settings AS "settings: Json<Settings>",
                   rollups AS "rollups: Json<Vec<RollupSpec>>", origins,
                   received, on_time, late, dropped, duplicates, filtered, rejected
@@ -163,7 +165,7 @@ pub async fn find_by_slug(
     let row = sqlx::query_as!(
         Row,
         r#"SELECT id, slug, title, created_ms, closed, position, oldest, revision,
-                  structure_version, generation, watermark_ms,
+                  structure_version, generation, live_run, watermark_ms,
                   settings AS "settings: Json<Settings>",
                   rollups AS "rollups: Json<Vec<RollupSpec>>", origins,
                   received, on_time, late, dropped, duplicates, filtered, rejected
@@ -222,7 +224,7 @@ pub async fn list(
     let rows = sqlx::query_as!(
         Row,
         r#"SELECT id, slug, title, created_ms, closed, position, oldest, revision,
-                  structure_version, generation, watermark_ms,
+                  structure_version, generation, live_run, watermark_ms,
                   settings AS "settings: Json<Settings>",
                   rollups AS "rollups: Json<Vec<RollupSpec>>", origins,
                   received, on_time, late, dropped, duplicates, filtered, rejected
@@ -300,6 +302,12 @@ pub async fn purge(pool: &PgPool) -> Result<(), sqlx::Error> {
             .execute(pool)
             .await?;
         sqlx::query!("DELETE FROM jobs WHERE book_id = $1", id)
+            .execute(pool)
+            .await?;
+        sqlx::query!("DELETE FROM runs WHERE book_id = $1", id)
+            .execute(pool)
+            .await?;
+        sqlx::query!("DELETE FROM recount_tail WHERE book_id = $1", id)
             .execute(pool)
             .await?;
         // Last: as long as the row stands, an interrupted purge is found again.

@@ -166,6 +166,15 @@ pub async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::E
     }
 }
 
+/// Takes an advisory lock, which is let go when the connection ends; says whether it did.
+///
+/// # Errors
+/// What the database says.
+pub async fn try_advisory_lock(conn: &mut PgConnection, key: i64) -> Result<bool, sqlx::Error> {
+    let lock = sqlx::query_scalar!(r#"SELECT pg_try_advisory_lock($1) AS "taken!""#, key);
+    lock.fetch_one(conn).await
+}
+
 /// Statements are no news; what fails is logged where it is handled.
 fn quiet(options: &PgConnectOptions) -> PgConnectOptions {
     options

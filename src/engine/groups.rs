@@ -70,6 +70,11 @@ impl<'a, T> Groups<'a, T> {
         }
     }
 
+    /// The group at `place`.
+    pub(super) fn group(&self, place: usize) -> &Group<'a, T> {
+        &self.all[place]
+    }
+
     /// What is held for the group at `place`.
     pub(super) fn held(&mut self, place: usize) -> &mut T {
         &mut self.all[place].held

@@ -59,6 +59,21 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The plan of a bounded input, whose clicks are all there: none is too late, and none moves the
+    /// watermark.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        let rollups = self.rollups.into_iter().map(|rollup| Rollup {
+            lateness_ms: i64::MAX,
+            ..rollup
+        });
+        Self {
+            delay_ms: i64::MAX,
+            rollups: rollups.collect(),
+            structure: self.structure,
+        }
+    }
+
     /// The group that `rollup` counts `click` in, if it has one.
     fn group_of<'a>(&self, rollup: &Rollup, click: &'a Click) -> Option<Cow<'a, str>> {
         rollup.group_by.group_of(click, &self.structure)
@@ -92,7 +107,7 @@ impl Progress {
 
     /// Where it stands after a click at `event_ms`, dropped or not, has been seen. The watermark
     /// goes by the newest of all: the delay may have become less since that came.
-    fn after(self, event_ms: i64, delay_ms: i64) -> Self {
+    pub(crate) fn after(self, event_ms: i64, delay_ms: i64) -> Self {
         let newest_ms = self.newest_event_ms.map_or(event_ms, |n| n.max(event_ms));
         Self {
             watermark: self.watermark.after(newest_ms, delay_ms),

@@ -58,6 +58,20 @@ impl<'a> Reach<'a> {
         self.all(true)
     }
 
+    /// Leaves clicks out of rollups: each, by its time, in the group of a rollup in which `out` says so.
+    /// `clicks` are those that it was made of.
+    pub fn leave_out(&mut self, clicks: &[Logged<'_>], out: impl Fn(u16, &str, i64) -> bool) {
+        let rollups = self.placed.len() / clicks.len().max(1);
+        for (placed, Logged { click, .. }) in self.placed.chunks_mut(rollups.max(1)).zip(clicks) {
+            for place in placed {
+                let group = place.map(|place| self.groups.group(place));
+                if group.is_some_and(|g| out(g.rollup, &g.name, click.at.millis())) {
+                    *place = None;
+                }
+            }
+        }
+    }
+
     fn all(&self, of_sessions: bool) -> impl Iterator<Item = Span<'_>> + use<'a, '_> {
         let groups = self.groups.iter();
         let groups = groups.filter(move |group| group.held.of_sessions == of_sessions);

@@ -46,6 +46,11 @@ impl Receiving {
         }
     }
 
+    /// How long a client has for the next piece of a body of any size.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Room for `bytes` more, if there is some in time.
     async fn room_for(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let bytes = u32::try_from(bytes).ok()?;

@@ -17,12 +17,14 @@ mod etag;
 mod events;
 mod extract;
 mod health;
+mod imports;
 pub mod openapi;
 mod problem;
 mod problems;
 pub(crate) mod rate;
 mod receipt;
 mod refusals;
+mod runs;
 mod same_origin;
 mod security;
 pub(crate) mod serve;
@@ -70,6 +72,10 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(dead_letters::delete))
         .routes(routes!(dead_letters::retry))
         .routes(routes!(counts::counts))
+        .routes(routes!(imports::import))
+        .routes(routes!(runs::list, runs::create))
+        .routes(routes!(runs::read))
+        .routes(routes!(runs::cancel))
         .routes(routes!(snapshot::snapshot))
         .routes(routes!(events::follow))
         .routes(routes!(tokens::create, tokens::list))

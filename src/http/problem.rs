@@ -16,6 +16,7 @@ use crate::ingest::body::BodyError;
 use crate::ingest::commit::Refusal;
 use crate::ingest::lane::SubmitError;
 use crate::ingest::retry::{self, Kind};
+use crate::runs::RunError;
 use crate::stream::cursor::BadQuery;
 use crate::stream::hub::Unreadable;
 use crate::stream::state::SnapshotError;
@@ -56,6 +57,8 @@ macro_rules! codes {
 codes! {
     NotJson = "not_json", BAD_REQUEST, "The body is no JSON",
         "The body could not be read as JSON at all. The detail says where it breaks off.";
+    BrokenBody = "broken_body", BAD_REQUEST, "The body broke off",
+        "The log that was sent has no end, or cannot be unpacked. What had come before is in; send it again, and it goes on.";
     BadQuery = "bad_query", BAD_REQUEST, "The query cannot be understood",
         "A parameter is unknown or has a value of the wrong form. The detail names it.";
     BadCursor = "bad_cursor", BAD_REQUEST, "The cursor is no position",
@@ -76,8 +79,8 @@ codes! {
         "A closed book takes no clicks. Reopen it first.";
     SlugTaken = "slug_taken", CONFLICT, "The slug is taken",
         "Another book has this slug. Choose another, or use PUT on the slug to change that book.";
-    HasClicks = "has_clicks", CONFLICT, "The book has clicks already",
-        "The rollups of a book can be changed only before its first click.";
+    RunLive = "run_live", CONFLICT, "Another run of the book is live",
+        "A book has one import or recount at a time, and changing the rollups of a book with clicks is a recount. Wait until the one that is live has ended (`GET …/runs`), or cancel it.";
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "It has been changed meanwhile",
         "What `If-Match` or `If-None-Match` says is not so: somebody else has changed it. Read it again, and send the change with the new `ETag`.";
     Timeout = "timeout", REQUEST_TIMEOUT, "The request took too long to arrive",
@@ -104,6 +107,8 @@ codes! {
         "The database is out of reach, and as many clicks wait on disk as may. Send the request again after the time in `Retry-After`; nothing of it was counted.";
     Overloaded = "overloaded", SERVICE_UNAVAILABLE, "Too much is being received",
         "The bodies that are being received take up all the memory that is meant for them. Send the request again after the time in `Retry-After`; nothing of it was counted.";
+    ImportFailed = "import_failed", SERVICE_UNAVAILABLE, "The import ended before its source",
+        "The detail says why. What had come before is in; send the same log again, and it goes on.";
     Unavailable = "unavailable", SERVICE_UNAVAILABLE, "The database is out of reach",
         "Send the request again after the time in `Retry-After`. Clicks with an id or an Idempotency-Key count once, however often they are sent.";
 }
@@ -199,6 +204,11 @@ impl Problem {
     pub(super) fn overloaded() -> Self {
         let detail = "too many bodies are being received at once";
         Self::unavailable(Code::Overloaded, detail)
+    }
+
+    /// An import ended before its source did.
+    pub(super) fn import_failed(why: &str) -> Self {
+        Self::unavailable(Code::ImportFailed, why)
     }
 
     /// A fault of ours. Its whole chain is logged here, once; the client learns none of it.
@@ -300,16 +310,29 @@ impl From<SubmitError> for Problem {
             SubmitError::Busy | SubmitError::Unavailable => {
                 Self::unavailable(Code::Unavailable, &detail)
             }
-            SubmitError::Refused(Refusal::NoSuchBook) => Self::not_found(),
+            SubmitError::Refused(Refusal::NoSuchBook | Refusal::NoSuchRun) => Self::not_found(),
             SubmitError::Refused(Refusal::Closed) => Self::new(Code::BookClosed, detail),
-            SubmitError::Refused(Refusal::HasClicks) => Self::new(Code::HasClicks, detail),
+            SubmitError::Refused(Refusal::RunLive) => Self::new(Code::RunLive, detail),
             SubmitError::Refused(Refusal::OtherVersion(_)) => {
                 Self::new(Code::PreconditionFailed, detail)
             }
             SubmitError::Refused(Refusal::Invalid(errors)) => {
                 Self::with_errors(Code::Invalid, errors)
             }
-            SubmitError::Failed | SubmitError::LostLease => Self::internal(&error),
+            SubmitError::Failed
+            | SubmitError::LostLease
+            | SubmitError::Refused(Refusal::NotYet) => Self::internal(&error),
+        }
+    }
+}
+
+impl From<RunError> for Problem {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Submit(error) => error.into(),
+            RunError::Database(error) => Self::database(&error),
+            RunError::Gone => Self::not_found(),
+            RunError::Panicked => Self::internal(&error),
         }
     }
 }

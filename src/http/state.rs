@@ -9,6 +9,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::PrometheusHandle;
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::aside::Aside;
@@ -23,6 +24,7 @@ use crate::ingest::lane::Lanes;
 use crate::ingest::tier::Tier;
 use crate::network::Networks;
 use crate::origin::Origins;
+use crate::runs::Runs;
 use crate::stream::hub::Hub;
 use crate::stream::stall::Stalls;
 use crate::telemetry;
@@ -60,6 +62,9 @@ pub(crate) struct Shared {
     /// For clicks.
     pub(crate) tier: Arc<Tier>,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) runs: Arc<Runs>,
+    /// What goes on after its request is gone.
+    pub(crate) tasks: TaskTracker,
     pub(crate) streams: Arc<Streams>,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) metrics: PrometheusHandle,

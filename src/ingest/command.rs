@@ -8,11 +8,13 @@ use uuid::Uuid;
 use super::commit::windows;
 use super::commit::{CommitError, Committed, Refusal};
 use super::pulse::Pulse;
+use super::runs::{self, RunCommand};
 use crate::book::chapters::{self, Chapters, Precondition};
 use crate::book::hot::{self, LockedBook};
 use crate::book::{self, BookPatch, FieldError};
 use crate::engine::{self, Outcome, Progress, Reach, Watermark};
 use crate::frame::{self, NewFrame, Pruning};
+use crate::run::{NewRun, Spec};
 use crate::structure::Chapter;
 use crate::time::Timestamp;
 
@@ -32,15 +34,17 @@ pub enum Command {
         /// Which version they are to replace.
         precondition: Precondition,
     },
+    /// Begin, tell or end a run.
+    Run(RunCommand),
 }
 
 /// What a command did to a locked book.
-struct Done {
-    kind: &'static str,
-    body: serde_json::Value,
-    frames: Vec<NewFrame>,
+pub(super) struct Done {
+    /// What of it goes into the book's log.
+    pub(super) entry: Option<(&'static str, serde_json::Value)>,
+    pub(super) frames: Vec<NewFrame>,
     /// For the answer.
-    chapters: Option<Chapters>,
+    pub(super) chapters: Option<Chapters>,
 }
 
 /// Carries out one command in a transaction of its own. A book that is already as the command
@@ -70,7 +74,9 @@ pub async fn carry_out(
             return Ok(nothing);
         }
     };
-    hot::log(&mut tx, &mut book, done.kind, now.millis(), &done.body).await?;
+    if let Some((kind, body)) = &done.entry {
+        hot::log(&mut tx, &mut book, kind, now.millis(), body).await?;
+    }
     hot::reconfigure(&mut tx, &book).await?;
     frame::store(&mut tx, &[&book], &done.frames).await?;
     let pruned = frame::prune(&mut tx, &mut [&mut book], Pruning::Now).await?;
@@ -92,10 +98,16 @@ async fn apply(
         Command::Close if !book.closed => close(conn, &mut book, now, pulse).await?,
         Command::Reopen if book.closed => reopen(&mut book, now)?,
         Command::Close | Command::Reopen => return Ok(Err(Committed::unchanged(&book))),
-        Command::Update(patch) => match update(&mut book, patch, now)? {
+        Command::Update(patch) => match update(conn, &mut book, patch, now).await? {
             Ok(done) => done,
             Err(nothing) => return Ok(Err(nothing)),
         },
+        Command::Run(command) => {
+            match runs::carry_out(conn, &mut book, command, now, pulse).await? {
+                Ok(done) => done,
+                Err(nothing) => return Ok(Err(nothing)),
+            }
+        }
         Command::Chapters { list, precondition } => {
             let precondition = (precondition, again);
             match restructure(conn, &mut book, list, precondition, now).await? {
@@ -116,7 +128,7 @@ async fn close(
     let plan = book::plan(&book.settings, &book.rollups)?;
     let mut loaded = windows::load(
         conn,
-        &[(&*book, &plan, &Reach::due(Watermark::END_OF_TIME))],
+        &[(book.windows(), &plan, &Reach::due(Watermark::END_OF_TIME))],
         pulse,
     )
     .await?;
@@ -134,11 +146,10 @@ async fn close(
     }
     frames.push(frame::mint_status(book, now, "closed")?);
     let mut changes = windows::Changes::default();
-    changes.note(book, &plan, changed);
+    changes.note(book.windows(), &plan, changed);
     windows::write(conn, &[], &changes, now, pulse).await?;
     Ok(Done {
-        kind: "closed",
-        body: json!({}),
+        entry: Some(("closed", json!({}))),
         frames,
         chapters: None,
     })
@@ -155,14 +166,14 @@ fn reopen(book: &mut LockedBook, now: Timestamp) -> Result<Done, CommitError> {
     book.closed = false;
     book.revision += 1;
     Ok(Done {
-        kind: "reopened",
-        body: json!({}),
+        entry: Some(("reopened", json!({}))),
         frames: vec![frame::mint_status(book, now, "reopened")?],
         chapters: None,
     })
 }
 
-fn update(
+async fn update(
+    conn: &mut PgConnection,
     book: &mut LockedBook,
     patch: &BookPatch,
     now: Timestamp,
@@ -180,19 +191,25 @@ fn update(
     if !errors.is_empty() {
         return Ok(Err(Committed::refused(Refusal::Invalid(errors))));
     }
-    if rollups != book.rollups && book.progress.newest_event_ms.is_some() {
-        return Ok(Err(Committed::refused(Refusal::HasClicks)));
+    let others = rollups != book.rollups;
+    let recounts = others && book.progress.newest_event_ms.is_some();
+    if recounts && book.live_run.is_some() {
+        return Ok(Err(Committed::refused(Refusal::RunLive)));
     }
     let title_stays = patch
         .title
         .as_ref()
         .is_none_or(|title| *title == book.title);
     let origins_stay = patch.origins.as_ref().is_none_or(|o| *o == book.origins);
-    if title_stays && origins_stay && settings == book.settings && rollups == book.rollups {
+    if title_stays && origins_stay && settings == book.settings && !others {
         return Ok(Err(Committed::unchanged(book)));
     }
     book.settings = settings;
-    book.rollups = rollups;
+    // Those of a book with clicks change once these are counted by the new ones.
+    let begins = recounts.then(|| rollups.clone());
+    if !recounts {
+        book.rollups = rollups;
+    }
     if let Some(title) = &patch.title {
         book.title.clone_from(title);
     }
@@ -200,10 +217,15 @@ fn update(
         book.origins.clone_from(origins);
     }
     book.revision += 1;
+    let mut frames = vec![frame::mint_status(book, now, "settings")?];
+    if begins.is_some() {
+        let run = NewRun::new(Spec::Recount { rollups: begins });
+        frames.push(runs::begin(conn, book, &run, now).await?);
+    }
+    let body = json!({ "settings": book.settings, "rollups": book.rollups });
     Ok(Ok(Done {
-        kind: "settings",
-        body: json!({ "settings": book.settings, "rollups": book.rollups }),
-        frames: vec![frame::mint_status(book, now, "settings")?],
+        entry: Some(("settings", body)),
+        frames,
         chapters: None,
     }))
 }
@@ -240,9 +262,9 @@ async fn restructure(
         list,
     };
     chapters::store(conn, book.id, &chapters).await?;
+    let body = json!({ "version": chapters.version, "chapters": chapters.list });
     Ok(Ok(Done {
-        kind: "chapters",
-        body: json!({ "version": chapters.version, "chapters": chapters.list }),
+        entry: Some(("chapters", body)),
         frames: vec![frame::mint_chapters(book, now, &chapters.list)?],
         chapters: Some(chapters),
     }))

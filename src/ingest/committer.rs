@@ -356,12 +356,19 @@ async fn transaction(
                 let in_hand = || shared.in_hand.holds(*book, slug) || hub.owed().owes(*book);
                 return idle::step(connection, now, *book, in_hand, pulse).await;
             }
+            Work::Import(part) => {
+                memory.forget(*book);
+                let structures = &shared.structures;
+                let part = (*book, &**part);
+                return commit::import::commit(connection, now, part, look_for, structures, pulse)
+                    .await;
+            }
             Work::Clicks(batch) => vec![(*book, batch)],
         },
         Attempt::Requests(requests) => {
             let batches = requests.iter().filter_map(|request| match &request.work {
                 Work::Clicks(batch) => Some((request.book, &**batch)),
-                Work::Command(_) | Work::Idle { .. } => None,
+                Work::Import(_) | Work::Command(_) | Work::Idle { .. } => None,
             });
             batches.collect()
         }

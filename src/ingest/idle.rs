@@ -132,7 +132,7 @@ async fn advance(
     now: Timestamp,
     pulse: &Pulse,
 ) -> Result<Vec<NewFrame>, CommitError> {
-    let mut loaded = windows::load(conn, &[(&*book, plan, &Reach::due(to))], pulse).await?;
+    let mut loaded = windows::load(conn, &[(book.windows(), plan, &Reach::due(to))], pulse).await?;
     let unfired = loaded.remove(&book.id).unwrap_or_default();
     let Outcome {
         progress, changed, ..
@@ -144,7 +144,7 @@ async fn advance(
         frames = frame::mint_counts(book, now, &plan.rollups, &changed)?;
     }
     let mut changes = Changes::default();
-    changes.note(book, plan, changed);
+    changes.note(book.windows(), plan, changed);
     windows::write(conn, &[], &changes, now, pulse).await?;
     book.due = windows::next_due(conn, book, plan, to).await?;
     let body = json!({ "watermark_ms": to.stored() });

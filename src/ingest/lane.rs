@@ -20,6 +20,7 @@ use tracing::Span;
 use uuid::Uuid;
 
 use super::command::Command;
+use super::commit::import::Part;
 use super::commit::{Batch, Receipt, Refusal};
 use super::committer::{Committer, Shared};
 use super::in_hand::Held;
@@ -39,6 +40,8 @@ const MAX_BOOKS: usize = 256;
 pub enum Work {
     /// Count these.
     Clicks(Arc<Batch>),
+    /// Bring these in, of long ago.
+    Import(Box<Part>),
     /// Change the book.
     Command(Command),
     /// Let its event time go on, if it is idle.
@@ -52,6 +55,7 @@ impl Work {
     fn clicks(&self) -> usize {
         match self {
             Self::Clicks(batch) => batch.clicks.len(),
+            Self::Import(part) => part.clicks.len(),
             Self::Command(_) | Self::Idle { .. } => 0,
         }
     }
@@ -60,7 +64,8 @@ impl Work {
     fn weight(&self) -> u32 {
         match self {
             Self::Clicks(batch) => weight(batch),
-            Self::Command(_) | Self::Idle { .. } => 1,
+            // As many as one that imports has at a time, which is bounded there.
+            Self::Import(_) | Self::Command(_) | Self::Idle { .. } => 1,
         }
     }
 
@@ -69,7 +74,7 @@ impl Work {
         match self {
             // A job's step tells how its clicks fared.
             Self::Clicks(batch) => batch.checkpoint.is_some(),
-            Self::Command(_) | Self::Idle { .. } => true,
+            Self::Import(_) | Self::Command(_) | Self::Idle { .. } => true,
         }
     }
 }

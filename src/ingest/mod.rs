@@ -6,7 +6,8 @@
 //! `apart` takes a request apart until the click that cannot be committed is alone, one of the
 //! [`dead_letters`]. [`commit`] is the transaction: clicks, windows, frames, prune and watermark
 //! together; [`debounce`] says which clicks a reader repeats too soon.
-//! [`command`] ends, reopens and reconfigures a book, in the same queue, and [`idle`] moves the
+//! [`command`] ends, reopens and reconfigures a book, in the same queue, and begins and ends its [`runs`];
+//! [`commit::import`] and [`recount`] commit what these do; [`idle`] moves the
 //! watermark of one that nothing is received for ([`in_hand`] knows what is). [`retry`] says which
 //! failures can pass by themselves, and [`pulse`] whether a transaction still moves.
 
@@ -23,6 +24,9 @@ pub mod idle;
 pub mod in_hand;
 pub mod lane;
 pub mod pulse;
+pub mod reading;
+pub mod recount;
 pub mod retry;
+pub mod runs;
 pub mod spooled;
 pub mod tier;

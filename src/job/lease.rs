@@ -115,11 +115,7 @@ impl Lease {
 }
 
 async fn lock(conn: &mut PgConnection, book: Uuid, job: &str) -> Result<bool, sqlx::Error> {
-    let lock = sqlx::query_scalar!(
-        r#"SELECT pg_try_advisory_lock($1) AS "taken!""#,
-        key(book, job)
-    );
-    lock.fetch_one(conn).await
+    db::try_advisory_lock(conn, key(book, job)).await
 }
 
 /// 64 bits that stand for a job of a book.

@@ -9,8 +9,6 @@
 
 mod commit;
 mod lease;
-mod progress;
-mod reading;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,22 +20,20 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-pub use self::reading::Format;
-
 use self::lease::Lease;
-use self::progress::Progress;
-use self::reading::Reading;
 use crate::book::directory::{Directory, Known, LookupError};
 use crate::checkpoint::{Checkpoint, CommitMode, State, Stored};
 use crate::ingest::admission::Circumstances;
 use crate::ingest::commit::Batch;
 use crate::ingest::lane::{LaneConfig, Lanes};
+use crate::ingest::reading::{self, Format, Reading};
 use crate::ingest::retry::Retries;
 use crate::source::access_log::{Rule, Rules};
 use crate::source::lines::Lines;
 use crate::source::{Record, SourceError};
 use crate::stream::announce;
 use crate::stream::hub::Hub;
+use crate::terminal::{self, Progress};
 use crate::time::Timestamp;
 
 /// Most lines that one transaction takes.
@@ -166,7 +162,7 @@ pub async fn run(
     };
     let length = lines.length().await.filter(|_| !config.follow);
     let job = Job {
-        progress: Progress::start(&config.name, stored.offset, length),
+        progress: Progress::start(format!("job {}", config.name), stored.offset, length),
         id_key: id_key(&config),
         lanes: Lanes::start(&lane, database, &hub, &tasks, &hurry),
         directory,
@@ -256,8 +252,8 @@ impl Job {
             _ => self.keep_place().await,
         };
         let has_state = self.config.mode != CommitMode::Auto;
-        let state = has_state.then_some(&self.stored.state);
-        self.progress.finish(state);
+        let in_all = has_state.then(|| in_all(&self.stored.state));
+        self.progress.finish(&in_all.unwrap_or_default());
         outcome.and(kept)
     }
 
@@ -269,7 +265,7 @@ impl Job {
             };
             if let Some(torn) = records.pop_if(|record| record.torn && self.refuses(record)) {
                 let reason = "the last line is not finished; it is left for the next run";
-                self.progress.rejected(torn.line_offset, reason);
+                self.progress.rejected(&at_byte(torn.line_offset), reason);
                 if records.is_empty() {
                     return Ok(());
                 }
@@ -340,7 +336,7 @@ impl Job {
         self.since_kept += records.len();
         self.progress.taken(records.len(), to);
         for (offset, reason) in rejections {
-            self.progress.rejected(offset, &reason);
+            self.progress.rejected(&at_byte(offset), &reason);
         }
         Ok(Step::Taken)
     }
@@ -401,4 +397,18 @@ impl Job {
         }
         (batch, state, rejections)
     }
+}
+
+/// What a job has counted since it was begun.
+fn in_all(state: &State) -> String {
+    let totals = state.totals;
+    let left_out = terminal::left_out(state.skipped);
+    format!(
+        "; in all {} on time, {} late, {} dropped, {} duplicates, {} rejected{left_out}",
+        totals.on_time, totals.late, totals.dropped, totals.duplicates, totals.rejected
+    )
+}
+
+fn at_byte(offset: u64) -> String {
+    format!("at byte {offset}")
 }

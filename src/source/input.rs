@@ -4,6 +4,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::mpsc;
@@ -23,6 +25,38 @@ pub(super) enum Input {
     File(File, PathBuf),
     /// Read by a thread of its own: a runtime would wait for a reading that never ends.
     Pipe(mpsc::Receiver<io::Result<Vec<u8>>>, PathBuf),
+    /// Sent by somebody who receives it.
+    Body(Body),
+}
+
+/// What is being received. An empty piece is its end.
+#[derive(Debug)]
+pub(super) struct Body {
+    pieces: mpsc::Receiver<Bytes>,
+    come: u64,
+    ended: bool,
+}
+
+impl Body {
+    pub(super) fn new(pieces: mpsc::Receiver<Bytes>) -> Self {
+        Self {
+            pieces,
+            come: 0,
+            ended: false,
+        }
+    }
+
+    async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize, SourceError> {
+        if self.ended {
+            return Ok(0);
+        }
+        let piece = self.pieces.recv().await;
+        let piece = piece.ok_or(SourceError::BrokeOff(self.come))?;
+        self.come += piece.len() as u64;
+        self.ended = piece.is_empty();
+        buffer.extend_from_slice(&piece);
+        Ok(piece.len())
+    }
 }
 
 impl Input {
@@ -37,6 +71,10 @@ impl Input {
         let metadata = file.metadata().await.map_err(failed)?;
         if metadata.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
+        if path.extension().is_some_and(|end| end == "gz") {
+            let packed = file.into_std().await;
+            return Ok((Self::pipe(MultiGzDecoder::new(packed), path), 0));
         }
         if !metadata.is_file() {
             return Ok((Self::pipe(file.into_std().await, path), 0));
@@ -79,7 +117,7 @@ impl Input {
     pub(super) async fn length(&self) -> Option<u64> {
         match self {
             Self::File(file, _) => Some(file.metadata().await.ok()?.len()),
-            Self::Pipe(..) => None,
+            Self::Pipe(..) | Self::Body(..) => None,
         }
     }
 
@@ -92,6 +130,7 @@ impl Input {
                 let read = limited.read_buf(buffer).await;
                 read.map_err(|error| SourceError::Read(path.clone(), error))
             }
+            Self::Body(body) => body.read(buffer).await,
             Self::Pipe(pieces, path) => match pieces.recv().await {
                 None => Ok(0),
                 Some(piece) => {
@@ -108,9 +147,12 @@ impl Input {
         &mut self,
         buffer: &mut Vec<u8>,
     ) -> Result<usize, SourceError> {
-        if let Self::Pipe(pieces, _) = self
-            && pieces.is_empty()
-        {
+        let empty = match self {
+            Self::File(..) => false,
+            Self::Pipe(pieces, _) => pieces.is_empty(),
+            Self::Body(body) => body.pieces.is_empty(),
+        };
+        if empty {
             return Ok(0);
         }
         self.read(buffer).await

@@ -6,7 +6,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::input::Input;
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::input::{Body, Input};
 use super::{Record, SourceError, Text};
 
 /// Longest line, in bytes; a longer one is read over.
@@ -43,18 +46,29 @@ impl Lines {
     /// It cannot be read, or is shorter than that.
     pub async fn open(path: &Path, offset: u64, follow: bool) -> Result<Self, SourceError> {
         let (input, at) = Input::open(path, offset).await?;
-        let mut lines = Self {
+        let mut lines = Self::of(input, at, follow);
+        lines.read_over(offset).await?;
+        Ok(lines)
+    }
+
+    /// The lines of what is being received piece by piece; an empty piece is its end, and without one
+    /// it broke off.
+    #[must_use]
+    pub fn of_pieces(pieces: mpsc::Receiver<Bytes>) -> Self {
+        Self::of(Input::Body(Body::new(pieces)), 0, false)
+    }
+
+    fn of(input: Input, offset: u64, follow: bool) -> Self {
+        Self {
             follow: follow && input.may_grow(),
             input,
             buffer: Vec::new(),
             given: 0,
             scanned: 0,
-            offset: at,
+            offset,
             too_long_since: None,
             ended: false,
-        };
-        lines.read_over(offset).await?;
-        Ok(lines)
+        }
     }
 
     async fn read_over(&mut self, offset: u64) -> Result<(), SourceError> {

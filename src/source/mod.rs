@@ -32,6 +32,17 @@ pub enum Text {
     TooLong,
 }
 
+impl Record {
+    /// Whether no end of a line stands behind it.
+    #[must_use]
+    pub fn has_no_end(&self) -> bool {
+        match &self.text {
+            Text::Whole(text) => self.offset_after - self.line_offset == text.len() as u64,
+            Text::TooLong => false,
+        }
+    }
+}
+
 /// Why a source cannot be read any further.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
@@ -60,6 +71,9 @@ pub enum SourceError {
         .0.display()
     )]
     Replaced(PathBuf),
+    /// What is being received stopped before its end.
+    #[error("the body broke off after {0} bytes")]
+    BrokeOff(u64),
     /// A pipe ended before the place from which to go on.
     #[error("the input ended at byte {length}, before {offset}, from which the job goes on")]
     TooShort {

@@ -15,6 +15,7 @@ pub(super) struct Row {
     position: Option<i64>,
     oldest: Option<i64>,
     barrier: Option<i64>,
+    /// Its input has ended, and no run is live.
     closed: Option<bool>,
     revision: Option<i64>,
     structure_version: Option<i64>,
@@ -34,7 +35,8 @@ pub(super) async fn read(
     sqlx::query_as!(
         Row,
         r#"SELECT u.place AS "place!", b.position AS "position?", b.oldest AS "oldest?",
-                  b.barrier AS "barrier?", b.closed AS "closed?", b.revision AS "revision?",
+                  b.barrier AS "barrier?",
+                  b.closed AND b.live_run IS NULL AS "closed?", b.revision AS "revision?",
                   b.structure_version AS "structure_version?", b.watermark_ms AS "watermark_ms?",
                   f.position AS "frame?", f.event AS "event?", f.data AS "data?"
            FROM unnest($1::uuid[], $2::bigint[]) WITH ORDINALITY AS u(id, after, place)

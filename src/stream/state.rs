@@ -16,6 +16,7 @@ use crate::db;
 use crate::engine::Watermark;
 use crate::engine::aggregate::{State, StateError, Value};
 use crate::rollup::{Rollup, WindowSpec};
+use crate::run::{self, Run};
 use crate::structure::Chapter;
 use crate::time::Timestamp;
 
@@ -37,6 +38,8 @@ pub struct Snapshot {
     watermark: Option<Timestamp>,
     at_rest: bool,
     chapters: Vec<Chapter>,
+    /// The newest ten; the one that is live is among them.
+    runs: Vec<Run>,
     windows: Vec<WindowBody>,
 }
 
@@ -128,6 +131,7 @@ pub async fn snapshot(
     };
     let plan = book.plan()?;
     let chapters = chapters::of_book(&mut *tx, id).await?.unwrap_or_default();
+    let runs = run::table::recent(&mut *tx, id).await?;
     let mut windows = Vec::new();
     for (place, rollup) in (0_i16..).zip(&plan.rollups) {
         windows.extend(windows_of(&mut tx, &book, place, rollup, since).await?);
@@ -141,6 +145,7 @@ pub async fn snapshot(
         watermark: book.watermark.shown(),
         at_rest: book.at_rest(here),
         chapters: chapters.list,
+        runs,
         windows,
         book: book.into_body(here),
     }))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{Batch, CommitError, Fate, Missed, Receipt, Refusal, clicks, windows};
-use crate::book::hot::LockedBook;
+use crate::book::hot::{LockedBook, WindowSet};
 use crate::book::{self, PlanError, Totals};
 use crate::click::Click;
 use crate::engine::{self, Logged, MissedWindow, Plan, Reach, Status};
@@ -132,8 +132,13 @@ impl<'a> Ledger<'a> {
     }
 
     /// The windows that the fresh clicks need.
-    pub(super) fn reach(&self) -> (&LockedBook, &Plan, &Reach<'a>) {
-        (&self.book, &self.plan, &self.reach)
+    pub(super) fn reach(&self) -> (WindowSet, &Plan, &Reach<'a>) {
+        (self.book.windows(), &self.plan, &self.reach)
+    }
+
+    /// The book, and what it logs.
+    pub(super) fn logged(&self) -> (&LockedBook, &[Logged<'a>]) {
+        (&self.book, &self.fresh)
     }
 
     /// Counts the fresh clicks into `windows`, moves the book, and notes what is to be written.
@@ -168,7 +173,8 @@ impl<'a> Ledger<'a> {
         written.clicks.extend(rows);
         let frames = frame::mint_counts(book, now, &self.plan.rollups, &outcome.changed)?;
         written.frames.extend(frames);
-        written.windows.note(book, &self.plan, outcome.changed);
+        let set = book.windows();
+        written.windows.note(set, &self.plan, outcome.changed);
         Ok(())
     }
 

@@ -9,6 +9,7 @@
 //! the commit.
 
 pub mod clicks;
+pub mod import;
 mod ledger;
 mod outcome;
 pub mod remembered;
@@ -27,6 +28,7 @@ use self::ledger::{Ledger, Written, open_ledgers};
 use self::remembered::Memory;
 use super::debounce;
 use super::pulse::Pulse;
+use super::recount;
 use crate::book::chapters::Structures;
 use crate::book::hot::{self, LockedBook};
 use crate::book::{PlanError, Totals};
@@ -134,6 +136,7 @@ pub async fn commit(
     windows::write(&mut tx, &written.clicks, &written.windows, now, pulse).await?;
     pulse.beat();
     take_steps(&mut tx, requests, &ledgers, now).await?;
+    recount::note(&mut tx, ledgers.values().map(Ledger::logged)).await?;
     let books: Vec<&LockedBook> = ledgers.values().map(|l| &l.book).collect();
     let version = frame::store(&mut tx, &books, &written.frames).await?;
     pulse.beat();

@@ -71,9 +71,15 @@ pub enum Refusal {
     /// The chapters are of another version than the request wants.
     #[error("the chapters are of version {0}")]
     OtherVersion(i64),
-    /// Rollups of a book with clicks cannot be changed.
-    #[error("the book has clicks already")]
-    HasClicks,
+    /// Another run of the book is live.
+    #[error("another run of the book is live; wait until it has ended, or cancel it")]
+    RunLive,
+    /// No such run.
+    #[error("there is no such run")]
+    NoSuchRun,
+    /// More clicks have come than a recount takes in while the book waits; it takes them before.
+    #[error("more clicks have come")]
+    NotYet,
 }
 
 /// A committed transaction.

@@ -7,8 +7,8 @@
 //! else the statement writes, it writes for each row that was moved: either all or nothing.
 //!
 //! Whatever is out of the ordinary goes the long way: a click that has to be looked for, a window that
-//! is not remembered or is about to fire, sessions, what the spool or a job brings, several books, frames
-//! to prune (a buffer below 256 frames is pruned by each commit).
+//! is not remembered or is about to fire, sessions, what the spool or a job brings, several books, a book that is
+//! counted again, frames to prune (a buffer below 256 frames is pruned by each commit).
 //!
 //! A statement that is given up because Postgres does not answer may be carried out all the same, as a
 //! lost COMMIT may: its requests were not acknowledged, and what has ids counts once.
@@ -86,7 +86,7 @@ fn counted<'a>(
     let Some(known) = remember
         .memory
         .get(*id)
-        .filter(|_| requests.iter().all(plain))
+        .filter(|known| !known.book.recounting && requests.iter().all(plain))
     else {
         return Ok(None);
     };

@@ -132,6 +132,41 @@ const ROWS: &[Row] = &[
         [403, 200, 200, 200, 404, 200],
     ),
     (
+        "POST",
+        "/v1/books/{book}/imports",
+        "",
+        401,
+        [403, 403, 200, 200, 404, 200],
+    ),
+    (
+        "GET",
+        "/v1/books/{book}/runs",
+        "",
+        401,
+        [200, 403, 200, 200, 404, 200],
+    ),
+    (
+        "POST",
+        "/v1/books/{book}/runs",
+        r#"{"kind":"import"}"#,
+        401,
+        [403, 403, 422, 422, 404, 422],
+    ),
+    (
+        "GET",
+        "/v1/books/{book}/runs/{run}",
+        "",
+        401,
+        [404, 403, 404, 404, 404, 404],
+    ),
+    (
+        "POST",
+        "/v1/books/{book}/runs/{run}/cancel",
+        "",
+        401,
+        [403, 403, 404, 404, 404, 404],
+    ),
+    (
         "GET",
         "/v1/books/{book}/counts",
         "",
@@ -290,7 +325,11 @@ impl Scene {
         if path.ends_with("/counts") {
             return format!("{there}?rollup=pages");
         }
-        there
+        if path.ends_with("/imports") {
+            return format!("{there}?format=combined");
+        }
+        // There is none that stays.
+        there.replace("{run}", &Uuid::new_v4().to_string())
     }
 
     async fn ask(&self, who: Who, (method, path, body, ..): &Row) -> u16 {

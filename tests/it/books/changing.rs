@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{bad_rollups, rollup};
-use crate::harness::start;
+use crate::harness::{start, until};
 use crate::raw::fields;
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn rollups_that_make_no_sense_are_refused_by_patch_and_put() {
 }
 
 #[tokio::test]
-async fn rollups_are_changed_before_the_first_click_and_not_after_it() {
+async fn rollups_are_changed_at_once_before_the_first_click_and_by_a_recount_after_it() {
     let (_database, server) = start().await;
     let api = server.api();
     api.plain_book("b", 1000, 0).await;
@@ -175,21 +175,27 @@ async fn rollups_are_changed_before_the_first_click_and_not_after_it() {
     for n in 0..8 {
         assert_eq!(api.counts("b", &format!("r{n}")).await.len(), 1);
     }
-    let one = json!({"rollups": [rollup(json!({}))]});
-    assert_eq!(
-        api.patch("/v1/books/b", &one).await.problem(409),
-        "has_clicks"
-    );
-    assert_eq!(
-        api.put("/v1/books/b", &one).await.problem(409),
-        "has_clicks"
-    );
-    // The same ones again change nothing, and other settings can still be changed.
+    // The same ones again change nothing, and other settings are changed as before.
     let same = json!({"title": "T", "rollups": names});
     assert_eq!(
         api.patch("/v1/books/b", &same).await.expect(200)["title"],
         "T"
     );
+    assert_eq!(
+        api.get("/v1/books/b/runs").await.expect(200)["items"],
+        json!([])
+    );
+    let one = json!({"title": "U", "rollups": [rollup(json!({"name": "one"}))]});
+    let changed = api.put("/v1/books/b", &one).await.expect(200);
+    assert_eq!(changed["title"], "U");
+    let run = &api.get("/v1/books/b/runs").await.expect(200)["items"][0];
+    assert_eq!(run["kind"], "recount");
+    until("the new rollups count", || async {
+        let book = api.get("/v1/books/b").await.expect(200);
+        (book["rollups"] == one["rollups"]).then_some(())
+    })
+    .await;
+    assert_eq!(api.counts("b", "one").await.len(), 1);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::stored_rollup;
-use crate::book::hot::LockedBook;
+use crate::book::hot::WindowSet;
 use crate::engine::aggregate::State;
 use crate::engine::{Plan, Reach, Span, Window, WindowKey, Windows};
 use crate::ingest::commit::CommitError;
@@ -40,9 +40,9 @@ struct Spans<'a> {
 }
 
 impl<'a> Spans<'a> {
-    fn push(&mut self, book: &LockedBook, span: Span<'a>) {
-        self.books.push(book.id);
-        self.generations.push(book.generation);
+    fn push(&mut self, set: WindowSet, span: Span<'a>) {
+        self.books.push(set.book);
+        self.generations.push(set.generation);
         self.rollups.push(stored_rollup(span.rollup));
         self.groups.push(span.group);
         self.starts_ms.push(span.bounds.start_ms);
@@ -58,36 +58,37 @@ struct DueBooks {
     watermarks_ms: Vec<i64>,
 }
 
-/// Loads, for each book, the windows that its batch touches and those that are due to fire.
+/// Loads, for each book, of this set of its windows those that its batch touches and those that are due
+/// to fire.
 ///
 /// # Errors
 /// What the database says, or a stored state cannot be read.
 pub async fn load<'a>(
     conn: &mut PgConnection,
-    reaches: &[(&LockedBook, &Plan, &Reach<'_>)],
+    reaches: &[(WindowSet, &Plan, &Reach<'_>)],
     pulse: &Pulse,
 ) -> Result<HashMap<Uuid, Windows<'a>>, CommitError> {
     let mut due = DueBooks::default();
     let mut keys = Keys::default();
     let mut spans = Spans::default();
     let mut plans: HashMap<Uuid, &Plan> = HashMap::new();
-    for (book, plan, reach) in reaches.iter().copied() {
-        plans.insert(book.id, plan);
+    for (set, plan, reach) in reaches.iter().copied() {
+        plans.insert(set.book, plan);
         if let Some(watermark_ms) = reach.due.stored() {
-            due.books.push(book.id);
-            due.generations.push(book.generation);
+            due.books.push(set.book);
+            due.generations.push(set.generation);
             due.watermarks_ms.push(watermark_ms);
         }
         for key in reach.touched() {
-            keys.books.push(book.id);
-            keys.generations.push(book.generation);
+            keys.books.push(set.book);
+            keys.generations.push(set.generation);
             keys.rollups.push(stored_rollup(key.rollup));
             keys.starts_ms.push(key.bounds.start_ms);
             keys.ends_ms.push(key.bounds.end_ms);
             keys.groups.push(key.group);
         }
         for span in reach.spans() {
-            spans.push(book, span);
+            spans.push(set, span);
         }
     }
     let mut rows = Vec::new();

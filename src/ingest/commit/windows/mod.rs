@@ -11,7 +11,7 @@ pub use due::{fires_from, next_due};
 pub use load::load;
 
 use super::clicks;
-use crate::book::hot::LockedBook;
+use crate::book::hot::WindowSet;
 use crate::engine::{Changed, Plan, Window, WindowKey};
 use crate::ingest::pulse::Pulse;
 use crate::rollup::WindowSpec;
@@ -42,9 +42,12 @@ struct Removed<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Notes what the engine changed of `book`, which counts by `plan`.
-    pub fn note(&mut self, book: &LockedBook, plan: &Plan, changed: Vec<Changed<'a>>) {
-        let (id, generation) = (book.id, book.generation);
+    /// Notes what the engine changed of these windows, which count by `plan`.
+    pub fn note(&mut self, set: WindowSet, plan: &Plan, changed: Vec<Changed<'a>>) {
+        let WindowSet {
+            book: id,
+            generation,
+        } = set;
         for changed in changed {
             let Changed {
                 key,

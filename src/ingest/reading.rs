@@ -1,9 +1,11 @@
-//! From a record to a click, a line that is left out, or one that is refused.
+//! From a record of a source to a click, a line that is left out, or one that is refused.
+//!
+//! **Called by** jobs and imports, which enter at admission as requests do.
 
 use clap::ValueEnum;
 
+use super::admission::{self, Circumstances, View};
 use crate::click::Click;
-use crate::ingest::admission::{self, Circumstances, View};
 use crate::source::access_log::{self, LogFormat, Rule, Rules};
 use crate::source::lines::MAX_LINE_BYTES;
 use crate::source::{Record, Text};
@@ -34,7 +36,7 @@ impl Format {
 
 /// What a record holds.
 #[derive(Debug)]
-pub(super) enum Reading {
+pub enum Reading {
     /// Nothing.
     Blank,
     /// A click.
@@ -46,7 +48,8 @@ pub(super) enum Reading {
 }
 
 /// Reads a record. Its place in the source stands for its index in a request.
-pub(super) fn read(
+#[must_use]
+pub fn read(
     record: &Record,
     format: Format,
     rules: &Rules,

@@ -1,11 +1,11 @@
-//! What a job tells of itself on standard error: a bar where a person looks, else plain lines.
+//! What a command tells of its work on standard error: a bar where a person looks, else plain lines.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::checkpoint::State;
+use crate::checkpoint::Skipped;
 
 /// Time between two plain lines.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -13,9 +13,11 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 /// How many rejected lines are told one by one.
 const REJECTIONS_TOLD: u32 = 10;
 
-/// Tells how far a job is.
-pub(super) struct Progress {
-    job: String,
+/// Tells how far the reading of a source is.
+#[derive(Debug)]
+pub struct Progress {
+    /// What it works on.
+    name: String,
     bar: Option<ProgressBar>,
     began: Instant,
     told_at: Instant,
@@ -28,11 +30,12 @@ pub(super) struct Progress {
 
 impl Progress {
     /// At byte `offset`, of `length` if that is known.
-    pub(super) fn start(job: &str, offset: u64, length: Option<u64>) -> Self {
+    #[must_use]
+    pub fn start(name: impl Into<String>, offset: u64, length: Option<u64>) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| bar(offset, length));
         let now = Instant::now();
         Self {
-            job: job.to_owned(),
+            name: name.into(),
             bar,
             began: now,
             told_at: now,
@@ -43,11 +46,11 @@ impl Progress {
         }
     }
 
-    /// A line was refused.
-    pub(super) fn rejected(&mut self, offset: u64, reason: &str) {
+    /// The line at `place` was refused.
+    pub fn rejected(&mut self, place: &str, reason: &str) {
         self.rejections += 1;
         if self.rejections <= REJECTIONS_TOLD {
-            self.say(&format!("line at byte {offset} rejected: {reason}"));
+            self.say(&format!("line {place} rejected: {reason}"));
         }
         if self.rejections == REJECTIONS_TOLD {
             self.say("further rejected lines are only counted");
@@ -55,7 +58,7 @@ impl Progress {
     }
 
     /// So many lines were taken, up to byte `offset`.
-    pub(super) fn taken(&mut self, lines: usize, offset: u64) {
+    pub fn taken(&mut self, lines: usize, offset: u64) {
         self.lines += i64::try_from(lines).unwrap_or(i64::MAX);
         self.offset = offset;
         if let Some(bar) = &self.bar {
@@ -69,7 +72,7 @@ impl Progress {
     }
 
     /// Returns when it is time to tell something.
-    pub(super) async fn due(&self) {
+    pub async fn due(&self) {
         if self.bar.is_some() {
             return std::future::pending().await;
         }
@@ -77,7 +80,7 @@ impl Progress {
     }
 
     /// Tells how far it is, if that is news.
-    pub(super) fn tell(&mut self) {
+    pub fn tell(&mut self) {
         let news = self.lines - self.lines_told;
         if news > 0 && self.bar.is_none() && self.told_at.elapsed() >= TELL_EVERY {
             let (lines, offset) = (self.lines, self.offset);
@@ -90,36 +93,80 @@ impl Progress {
         }
     }
 
-    /// The last line: what this run did, and what the job has counted in all.
-    pub(super) fn finish(&self, state: Option<&State>) {
+    /// The last line: what was done now, and `in_all` behind it.
+    pub fn finish(&self, in_all: &str) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
         let (lines, offset) = (self.lines, self.offset);
         let rate = rate(lines, self.began);
-        let this_run = format!("{lines} lines in this run, {rate}, at byte {offset}");
-        let in_all = state.map(in_all).unwrap_or_default();
-        self.say(&format!("{this_run}{in_all}"));
+        self.say(&format!(
+            "{lines} lines in this run, {rate}, at byte {offset}{in_all}"
+        ));
     }
 
     fn say(&self, what: &str) {
-        let line = format!("pagetide: job {}: {what}", self.job);
-        let write = || {
-            // Nobody may be there to read it.
-            let _ = writeln!(std::io::stderr(), "{line}");
-        };
-        match &self.bar {
-            Some(bar) => bar.suspend(write),
-            None => write(),
-        }
+        say(&self.name, self.bar.as_ref(), what);
     }
 }
 
-/// What a job has counted since it was begun.
-fn in_all(state: &State) -> String {
-    let State {
-        totals, skipped, ..
-    } = state;
+fn say(name: &str, bar: Option<&ProgressBar>, what: &str) {
+    let line = format!("pagetide: {name}: {what}");
+    let write = || {
+        // Nobody may be there to read it.
+        let _ = writeln!(std::io::stderr(), "{line}");
+    };
+    match bar {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
+/// Tells how many clicks are done with.
+#[derive(Debug)]
+pub struct Clicks {
+    name: String,
+    bar: Option<ProgressBar>,
+}
+
+impl Clicks {
+    /// None so far.
+    #[must_use]
+    pub fn start(name: impl Into<String>) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(0);
+            let template = "{wide_bar} {pos} of {len} clicks, {per_sec}, {eta} left";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self {
+            name: name.into(),
+            bar,
+        }
+    }
+
+    /// So many of so many.
+    pub fn at(&self, clicks: i64, total: Option<i64>) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(u64::try_from(total.unwrap_or(clicks)).unwrap_or(0));
+            bar.set_position(u64::try_from(clicks).unwrap_or(0));
+        }
+    }
+
+    /// The last line.
+    pub fn finish(&self, what: &str) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        say(&self.name, self.bar.as_ref(), what);
+    }
+}
+
+/// Lines that rules left out, rule by rule.
+#[must_use]
+pub fn left_out(skipped: Skipped) -> String {
     let by_rule = [
         ("methods", skipped.methods),
         ("errors", skipped.errors),
@@ -128,11 +175,7 @@ fn in_all(state: &State) -> String {
     ];
     let left_out = by_rule.into_iter().filter(|(_, lines)| *lines > 0);
     let left_out = left_out.map(|(rule, lines)| format!(", {lines} left out ({rule})"));
-    let left_out: String = left_out.collect();
-    format!(
-        "; in all {} on time, {} late, {} dropped, {} duplicates, {} rejected{left_out}",
-        totals.on_time, totals.late, totals.dropped, totals.duplicates, totals.rejected
-    )
+    left_out.collect()
 }
 
 fn bar(offset: u64, length: Option<u64>) -> ProgressBar {
