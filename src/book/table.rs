@@ -269,6 +269,10 @@ pub async fn purge(pool: &PgPool) -> Result<(), sqlx::Error> {
         .fetch_all(pool)
         .await?;
     for id in deleted {
+        // First: whoever does one, writes only as long as it is there.
+        sqlx::query!("DELETE FROM runs WHERE book_id = $1", id)
+            .execute(pool)
+            .await?;
         loop {
             let clicks = sqlx::query!(
                 "DELETE FROM clicks WHERE book_id = $1 AND ctid = ANY(ARRAY(
@@ -302,9 +306,6 @@ pub async fn purge(pool: &PgPool) -> Result<(), sqlx::Error> {
             .execute(pool)
             .await?;
         sqlx::query!("DELETE FROM jobs WHERE book_id = $1", id)
-            .execute(pool)
-            .await?;
-        sqlx::query!("DELETE FROM runs WHERE book_id = $1", id)
             .execute(pool)
             .await?;
         sqlx::query!("DELETE FROM recount_tail WHERE book_id = $1", id)

@@ -5,7 +5,8 @@ use super::groups::Groups;
 use super::window::assign;
 use super::working::Working;
 use super::{
-    Logged, MissedWindow, Outcome, Plan, Progress, Reach, Status, Verdict, Watermark, Windows,
+    Changed, Logged, MissedWindow, Outcome, Plan, Progress, Reach, Status, Verdict, Watermark,
+    Windows,
 };
 
 /// Counts `clicks`, in order, into `windows`, which holds what `reach` asked for: the
@@ -37,6 +38,26 @@ pub fn apply<'a>(
         progress,
         changed: working.emit(progress.watermark),
     }
+}
+
+/// Counts clicks of a bounded input, none of which is too late, by a [bounded](Plan::bounded) plan; gives
+/// every window that is different then, fired if it has ended by `fires_to`.
+#[must_use]
+pub fn fold<'a>(
+    plan: &Plan,
+    clicks: &[Logged<'a>],
+    reach: Reach<'a>,
+    windows: Windows<'a>,
+    fires_to: Watermark,
+) -> Vec<Changed<'a>> {
+    let mut placed = reach.placed.into_iter();
+    let mut working = Working::new(plan, reach.groups, windows);
+    for logged in clicks {
+        // Whether a window has fired, its final bounds say.
+        let before = Watermark::MINUS_INFINITY;
+        count(plan, before, *logged, &mut placed, &mut working);
+    }
+    working.emit(fires_to)
 }
 
 /// Moves the watermark without a click: everything in `windows`, which are all that have not fired

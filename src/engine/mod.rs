@@ -37,7 +37,7 @@ pub(crate) mod testing;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use apply::{advance, apply};
+pub use apply::{advance, apply, fold};
 pub use reach::{Reach, Span, reach};
 pub use watermark::{Idleness, Watermark};
 pub use window::Bounds;
@@ -72,6 +72,13 @@ impl Plan {
             rollups: rollups.collect(),
             structure: self.structure,
         }
+    }
+
+    /// Into how many windows one click may fall.
+    #[must_use]
+    pub fn windows_per_click(&self) -> usize {
+        let windows = self.rollups.iter().map(|r| r.window.windows_per_click());
+        usize::try_from(windows.sum::<i64>()).unwrap_or(1).max(1)
     }
 
     /// The group that `rollup` counts `click` in, if it has one.

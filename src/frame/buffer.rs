@@ -67,7 +67,7 @@ pub async fn prune(
     let mut to = Vec::with_capacity(books.len());
     let mut counted = Vec::new();
     for (place, book) in books.iter().enumerate() {
-        to.push(by_number(book));
+        to.push(book.oldest);
         if is_to_be_counted(book, when) {
             counted.push(place);
         }
@@ -90,27 +90,20 @@ fn merges(book: &LockedBook) -> bool {
     book.settings.buffer_frames >= MERGES_FROM
 }
 
-/// The `oldest` of a buffer in which no position is missing; other buffers keep theirs.
-pub(super) fn by_number(book: &LockedBook) -> i64 {
-    if merges(book) {
-        return book.oldest;
-    }
-    book.position - book.settings.buffer_frames + 1
-}
-
 /// Whether [`prune`] has anything to do for a book, in turn.
 #[must_use]
 pub fn is_due(book: &LockedBook) -> bool {
-    by_number(book) > book.oldest
-        || is_to_be_counted(book, Pruning::InTurn)
-        || Stretch::due(book).is_some()
+    is_to_be_counted(book, Pruning::InTurn) || Stretch::due(book).is_some()
 }
 
 /// Whether the frames of a large buffer are to be counted.
 pub(super) fn is_to_be_counted(book: &LockedBook, when: Pruning) -> bool {
     let most = book.settings.buffer_frames;
-    if !merges(book) || book.position - book.oldest < most {
+    if book.position - book.oldest < most {
         return false;
+    }
+    if !merges(book) {
+        return true;
     }
     // Not all books at the same positions: those of one transaction often go on together.
     let [.., high, low] = *book.id.as_bytes();

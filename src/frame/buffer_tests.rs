@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::MAX_FRAME_BYTES;
-use super::buffer::{Pruning, STEP_FRAMES, Stretch, by_number, is_to_be_counted};
+use super::buffer::{Pruning, STEP_FRAMES, Stretch, is_to_be_counted};
 use super::merge::Stored;
 use super::testing::{Read, Reader, at, book, frame, merge_in};
 use crate::book::hot::LockedBook;
@@ -57,7 +57,7 @@ impl Minting {
             book.merged = self.buffer[to - 1].position;
             merge_in(&mut self.buffer, from..to, &["r"], MAX_FRAME_BYTES);
         }
-        let mut oldest = by_number(book);
+        let mut oldest = book.oldest;
         if is_to_be_counted(book, when) {
             let keep = usize::try_from(book.settings.buffer_frames).unwrap();
             if let Some(first) = self.buffer.len().checked_sub(keep + 1) {

@@ -238,7 +238,12 @@ async fn carry_out(
     id: Uuid,
     command: Command,
 ) -> Result<Json<BookBody>, Problem> {
+    let may_begin = matches!(&command, Command::Update(patch) if patch.rollups.is_some());
     state.lanes.submit(id, Work::Command(command)).await?;
+    if may_begin {
+        // It may have begun a recount.
+        state.runs.ring();
+    }
     let book = reread(state, id).await?;
     state.directory.forget(&book);
     Ok(Json(body(state, book)))

@@ -121,11 +121,19 @@ pub(super) async fn import(
     let (pieces, received) = mpsc::channel(PIECES);
     // A task of its own: a client that goes away drops the request, and the import has to be ended.
     let running = import.run(Lines::of_pieces(received), |_| {});
-    let running = state.tasks.spawn(running);
+    let mut running = state.tasks.spawn(running);
     let patience = state.receiving.patience();
-    let pumped = pump(body.into_data_stream(), unpacker, pieces, patience).await;
-    let run = running.await.map_err(|_| RunError::Panicked)??;
-    pumped?;
+    let pumping = pump(body.into_data_stream(), unpacker, pieces, patience);
+    let run = tokio::select! {
+        pumped = pumping => {
+            let run = running.await;
+            pumped?;
+            run
+        }
+        // It ended before its source.
+        run = &mut running => run,
+    };
+    let run = run.map_err(|_| RunError::Panicked)??;
     match run.state {
         RunState::Done | RunState::Cancelled => Ok(Json(run)),
         RunState::Running | RunState::Failed => {

@@ -14,7 +14,7 @@ use crate::book::hot::{self, LockedBook};
 use crate::book::{self, BookPatch, FieldError};
 use crate::engine::{self, Outcome, Progress, Reach, Watermark};
 use crate::frame::{self, NewFrame, Pruning};
-use crate::run::{NewRun, Spec};
+use crate::run::{self, NewRun, Spec};
 use crate::structure::Chapter;
 use crate::time::Timestamp;
 
@@ -188,11 +188,22 @@ async fn update(
         errors.extend(book::check_origins(origins));
     }
     errors.extend(book::check_counting(&settings, &rollups));
+    let mut will_be = None;
+    if let Some(run) = book.live_run {
+        will_be = run::table::recounts_by(&mut *conn, book.id, run).await?;
+    }
+    if let Some(will_be) = &will_be {
+        errors.extend(book::check_counting(&settings, will_be));
+    }
     if !errors.is_empty() {
         return Ok(Err(Committed::refused(Refusal::Invalid(errors))));
     }
-    let others = rollups != book.rollups;
-    let recounts = others && book.progress.newest_event_ms.is_some();
+    // Asked for already, perhaps by an earlier try of this very request.
+    let begun = will_be.as_ref() == Some(&rollups);
+    let others = rollups != book.rollups && !begun;
+    // While an import goes on, the row does not tell of its clicks.
+    let has_clicks = book.progress.newest_event_ms.is_some() || book.live_run.is_some();
+    let recounts = others && has_clicks;
     if recounts && book.live_run.is_some() {
         return Ok(Err(Committed::refused(Refusal::RunLive)));
     }
@@ -207,7 +218,7 @@ async fn update(
     book.settings = settings;
     // Those of a book with clicks change once these are counted by the new ones.
     let begins = recounts.then(|| rollups.clone());
-    if !recounts {
+    if !recounts && !begun {
         book.rollups = rollups;
     }
     if let Some(title) = &patch.title {

@@ -31,13 +31,9 @@ pub struct Step {
 /// What a run has come to.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
-    /// Of an import: its new clicks so far.
-    pub counted: i64,
     /// Of an import: the newest of them, in event time.
     pub newest_ms: Option<i64>,
-    /// The position of the frame that told readers of it last.
-    pub frame_position: Option<i64>,
-    /// When that was minted.
+    /// When readers were told of it last.
     pub frame_ms: Option<i64>,
 }
 
@@ -59,7 +55,7 @@ pub async fn step(
              rejected = rejected + $8, rejections = rejections || $9, skipped = $10,
              newest_ms = GREATEST(newest_ms, $11)
          WHERE book_id = $1 AND id = $2 AND epoch = $3 AND processed = $4 AND state = 'running'
-         RETURNING counted, newest_ms, frame_position, frame_ms",
+         RETURNING newest_ms, frame_ms",
         book,
         run,
         epoch,
@@ -77,7 +73,7 @@ pub async fn step(
 }
 
 /// Notes that readers are told of a run in the frame at `position`; gives the position of the one that
-/// told them before, which says nothing any more. `None`: there is no such run.
+/// told them before, if one did, which says nothing any more.
 ///
 /// # Errors
 /// What the database says.
@@ -145,7 +141,7 @@ pub async fn end(
         Moved,
         "UPDATE runs SET state = $4, error = $5, finished_ms = $6
          WHERE book_id = $1 AND id = $2 AND epoch = coalesce($3, epoch) AND state = 'running'
-         RETURNING counted, newest_ms, frame_position, frame_ms",
+         RETURNING newest_ms, frame_ms",
         book,
         run,
         epoch,

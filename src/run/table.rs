@@ -5,7 +5,8 @@ use sqlx::{PgConnection, PgExecutor};
 use uuid::Uuid;
 
 use super::recount::Beginning;
-use super::{Kind, NewRun, RejectedLine, Run, Skipped, State};
+use super::{Kind, NewRun, RejectedLine, Run, Skipped, Spec, State};
+use crate::rollup::RollupSpec;
 use crate::time::Timestamp;
 
 /// How many ended runs a snapshot shows.
@@ -153,6 +154,26 @@ pub async fn recent(db: impl PgExecutor<'_>, book: Uuid) -> Result<Vec<Run>, sql
     Ok(rows.into_iter().rev().map(Run::from).collect())
 }
 
+/// By which rollups the live recount `run` of a book counts, if not by the book's.
+///
+/// # Errors
+/// What the database says.
+pub async fn recounts_by(
+    db: impl PgExecutor<'_>,
+    book: Uuid,
+    run: Uuid,
+) -> Result<Option<Vec<RollupSpec>>, sqlx::Error> {
+    let spec = sqlx::query_scalar!(
+        r#"SELECT spec AS "spec: Json<Spec>" FROM runs WHERE book_id = $1 AND id = $2"#,
+        book,
+        run
+    );
+    Ok(match spec.fetch_optional(db).await?.map(|spec| spec.0) {
+        Some(Spec::Recount { rollups }) => rollups,
+        Some(Spec::Import { .. }) | None => None,
+    })
+}
+
 /// A run that somebody has to look after.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pending {
@@ -172,8 +193,10 @@ pub struct Pending {
 /// What the database says.
 pub async fn pending(db: impl PgExecutor<'_>) -> Result<Vec<Pending>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT book_id, id, kind, state = 'running' AS "live!" FROM runs
-           WHERE state = 'running' OR NOT swept ORDER BY book_id, id"#
+        r#"SELECT r.book_id, r.id, r.kind, r.state = 'running' AS "live!"
+           FROM runs r JOIN books b ON b.id = r.book_id AND NOT b.deleted
+           WHERE r.state = 'running' OR NOT r.swept
+           ORDER BY r.book_id, r.id"#
     )
     .fetch_all(db)
     .await?;

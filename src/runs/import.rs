@@ -23,8 +23,8 @@ use crate::source::lines::Lines;
 use crate::telemetry;
 use crate::time::Timestamp;
 
-/// Most lines that one transaction takes.
-const LINES: usize = 4000;
+/// Most lines that one transaction takes, and most windows that their clicks may touch.
+const LINES: (usize, usize) = (4000, 40_000);
 
 /// Tries to commit a part while the database is away, before the import ends as failed.
 const TRIES: u32 = 20;
@@ -122,8 +122,9 @@ impl Import {
     /// The next lines, understood, and the byte after them; `None` at the end.
     async fn next(&self, lines: &mut Lines, read: &mut Read) -> Result<Option<(Part, u64)>, End> {
         let failed = |why: String| End::Ending(Ending::Failed(why));
+        let most = (LINES.1 / self.book.plan.windows_per_click()).clamp(1, LINES.0);
         let records = tokio::select! {
-            records = lines.gather(LINES) => records,
+            records = lines.gather(most) => records,
             () = self.held.runs.stop.cancelled() => {
                 return Err(failed("the process was asked to end; send it again, and it goes on".into()));
             }
@@ -187,9 +188,16 @@ impl Import {
     /// A part was refused: either an earlier try of it was committed without our knowing it, or the run
     /// has ended.
     async fn is_taken(&self, to: i64) -> Result<(), End> {
-        match self.held.runs.find(self.held.book, self.held.run).await {
-            Ok(run) if run.state == State::Running && run.processed == to => Ok(()),
-            _ => Err(End::Over),
+        let mut failures = 0;
+        loop {
+            match self.held.runs.find(self.held.book, self.held.run).await {
+                Ok(run) if run.state == State::Running && run.processed == to => return Ok(()),
+                Err(RunError::Database(_)) if failures < TRIES => failures += 1,
+                _ => return Err(End::Over),
+            }
+            if stopped_within(&self.held.runs.stop, failures).await {
+                return Err(End::Over);
+            }
         }
     }
 

@@ -1,8 +1,11 @@
 //! Looking after runs: those whose process has died, recounts to be done, and what is left of them.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::{RunError, Runs};
@@ -19,17 +22,18 @@ impl Runs {
     /// may take its time: one at a time.
     pub async fn keep(self: Arc<Self>) {
         let stop = self.stop.clone();
-        let ending = self.looking(Kind::Import);
-        let recounting = self.looking(Kind::Recount);
+        let [imports, recounts] = &self.bells;
+        let ending = self.looking(Kind::Import, imports);
+        let recounting = self.looking(Kind::Recount, recounts);
         tokio::select! {
             () = stop.cancelled() => {}
             ((), ()) = async { tokio::join!(ending, recounting) } => {}
         }
     }
 
-    async fn looking(self: &Arc<Self>, kind: Kind) {
+    async fn looking(self: &Arc<Self>, kind: Kind, bell: &Notify) {
         loop {
-            let rung = self.bell.notified();
+            let rung = bell.notified();
             match table::pending(&self.pool).await {
                 Ok(pending) => {
                     for run in pending.into_iter().filter(|run| run.kind == kind) {
@@ -69,7 +73,17 @@ impl Runs {
                     let ending = Ending::Failed(why.to_owned());
                     return self.end(book, run, Some(epoch), ending).await;
                 }
-                Kind::Recount => held.recount().await?,
+                Kind::Recount => {
+                    // A panic over one book must not end the process for all.
+                    let counting = AssertUnwindSafe(held.recount()).catch_unwind();
+                    if let Ok(counted) = counting.await {
+                        counted?;
+                    } else {
+                        let why = "the recount panicked; the server's log says more";
+                        let ending = Ending::Failed(why.to_owned());
+                        self.end(book, run, Some(epoch), ending).await?;
+                    }
+                }
             }
         }
         if kind == Kind::Recount {

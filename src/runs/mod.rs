@@ -63,8 +63,8 @@ pub struct Runs {
     database: PgConnectOptions,
     lanes: Arc<Lanes>,
     directory: Arc<Directory>,
-    /// Rings when there may be something to do.
-    bell: Notify,
+    /// Ring when there may be something to do: for imports, and for recounts.
+    bells: [Notify; 2],
     /// What is being done here.
     here: Mutex<HashSet<Uuid>>,
     /// Cancelled when what is being done is to end.
@@ -79,9 +79,17 @@ struct Held {
     run: Uuid,
     epoch: i64,
     _lease: Lease,
+    _here: Here,
 }
 
-impl Drop for Held {
+/// A run that is being done here, or asked for, until this is dropped.
+#[derive(Debug)]
+struct Here {
+    runs: Arc<Runs>,
+    run: Uuid,
+}
+
+impl Drop for Here {
     fn drop(&mut self) {
         self.runs.here().remove(&self.run);
     }
@@ -102,7 +110,7 @@ impl Runs {
             database,
             lanes,
             directory,
-            bell: Notify::new(),
+            bells: Default::default(),
             here: Mutex::default(),
             stop,
         }
@@ -110,8 +118,9 @@ impl Runs {
 
     /// Says that a run may have begun or ended.
     pub fn ring(&self) {
-        self.bell.notify_waiters();
-        self.bell.notify_one();
+        for bell in &self.bells {
+            bell.notify_one();
+        }
     }
 
     /// Begins a recount of a book, by its own rollups; whoever looks after runs does it.
@@ -171,19 +180,19 @@ impl Runs {
         if !self.here().insert(run) {
             return Ok(None);
         }
-        match lease::take(&self.database, run).await {
-            Ok(Some(lease)) => Ok(Some(Held {
-                runs: Arc::clone(self),
-                book,
-                run,
-                epoch: 0,
-                _lease: lease,
-            })),
-            other => {
-                self.here().remove(&run);
-                other.map(|_| None)
-            }
-        }
+        let here = Here {
+            runs: Arc::clone(self),
+            run,
+        };
+        let lease = lease::take(&self.database, run).await?;
+        Ok(lease.map(|lease| Held {
+            runs: Arc::clone(self),
+            book,
+            run,
+            epoch: 0,
+            _lease: lease,
+            _here: here,
+        }))
     }
 
     /// Ends a run, however long the database is away, within bounds: what is left then, others find.

@@ -10,7 +10,7 @@ use crate::db;
 use crate::ingest::commit::{CommitError, Refusal};
 use crate::ingest::lane::SubmitError;
 use crate::ingest::pulse::Pulse;
-use crate::ingest::recount::{self, Kept, LITTLE, PAGE, left_alone};
+use crate::ingest::recount::{self, Kept, left_alone};
 use crate::ingest::retry::{self, Kind};
 use crate::ingest::runs::RunCommand;
 use crate::run::moving::Ending;
@@ -72,18 +72,19 @@ impl Held {
                 recount,
                 told: Instant::now(),
                 held: self,
+                page: 1,
+                little: 0,
             };
             if let Step::Over = work.count(&mut conn, &mut reader).await? {
                 return Ok(());
             }
-            *failures = 0;
             let (run, epoch) = (self.run, self.epoch);
             let swapped = self
                 .runs
                 .command(self.book, RunCommand::Swap { run, epoch });
             match swapped.await {
                 // It was done, or the recount begins anew; the row says which.
-                Ok(_) => {}
+                Ok(_) => *failures = 0,
                 Err(SubmitError::Refused(Refusal::NotYet)) if swaps < SWAPS => swaps += 1,
                 Err(SubmitError::Refused(Refusal::NotYet)) => {
                     let why = "clicks come faster than they can be counted again";
@@ -107,6 +108,10 @@ struct Work<'h> {
     recount: Recount,
     told: Instant,
     held: &'h Held,
+    /// Most clicks that one transaction takes.
+    page: usize,
+    /// Most that are left to the swap.
+    little: usize,
 }
 
 impl Work<'_> {
@@ -116,11 +121,14 @@ impl Work<'_> {
         conn: &mut PgConnection,
         reader: &mut PgConnection,
     ) -> Result<Step, CommitError> {
+        let Some(book) = self.book(conn).await? else {
+            return Ok(Step::Over);
+        };
+        let counting = recount::counting(conn, &book, &self.recount).await?;
+        (self.page, self.little) = (counting.page(), counting.little());
         if self.recount.total.is_none() {
             self.recount.total = Some(recount::clicks(&mut *reader, self.held.book).await?);
-            if let Some(book) = self.book(conn).await? {
-                left_alone::copy(conn, &book, &self.recount).await?;
-            }
+            left_alone::copy(conn, &book, &self.recount).await?;
         }
         let mut page = self.read(reader, self.recount.place).await?;
         loop {
@@ -128,7 +136,7 @@ impl Work<'_> {
                 return Ok(Step::Over);
             }
             let is_tail = self.recount.place.after_seq.is_some();
-            if is_tail && page.len() <= LITTLE {
+            if is_tail && page.len() <= self.little {
                 return Ok(Step::On);
             }
             let place = self.place_after(&page);
@@ -184,10 +192,10 @@ impl Work<'_> {
     ) -> Result<Vec<Kept>, sqlx::Error> {
         let book = self.held.book;
         if let Some(after_seq) = place.after_seq {
-            return recount::tail_page(reader, book, after_seq, PAGE).await;
+            return recount::tail_page(reader, book, after_seq, self.page).await;
         }
         let first_seq = self.recount.first_seq;
-        recount::log_page(reader, book, place.after_click, first_seq, PAGE).await
+        recount::log_page(reader, book, place.after_click, first_seq, self.page).await
     }
 
     /// Counts a page, in a transaction that moves the recount to `place`. False: it is over, or not
@@ -204,6 +212,8 @@ impl Work<'_> {
         let counting = recount::counting(conn, &book, &self.recount).await?;
         let pulse = Pulse::new();
         let mut tx = conn.begin().await?;
+        recount::fold(&mut tx, &counting, page, Timestamp::now(), &pulse).await?;
+        // Last, for whoever cancels the run waits for its row with the book's in hand.
         let processed = self.recount.processed + i64::try_from(page.len()).unwrap_or(i64::MAX);
         let moved =
             crate::run::recount::step(&mut tx, book.id, &self.recount, place, processed).await?;
@@ -211,7 +221,6 @@ impl Work<'_> {
             tx.rollback().await?;
             return Ok(false);
         }
-        recount::fold(&mut tx, &counting, page, Timestamp::now(), &pulse).await?;
         tx.commit().await?;
         telemetry::recounted(page.len());
         Ok(true)

@@ -169,16 +169,13 @@ async fn count(
     now: Timestamp,
     pulse: &Pulse,
 ) -> Result<(), CommitError> {
-    let progress = Progress {
-        watermark: fires_to,
-        newest_event_ms: None,
-    };
     let set = book.windows();
-    let reach = engine::reach(plan, progress, fresh);
+    let mut reach = engine::reach(plan, Progress::NONE, fresh);
+    reach.due = fires_to;
     let mut loaded = windows::load(conn, &[(set, plan, &reach)], pulse).await?;
     let loaded = loaded.remove(&book.id).unwrap_or_default();
     pulse.beat();
-    let outcome = engine::apply(plan, progress, fresh, reach, loaded);
+    let changed = engine::fold(plan, fresh, reach, loaded, fires_to);
     let rows: Vec<clicks::Row<'_>> = fresh
         .iter()
         .map(|logged| clicks::Row {
@@ -187,9 +184,9 @@ async fn count(
             watermark_before: Watermark::MINUS_INFINITY,
         })
         .collect();
-    let mut changes = Changes::default();
-    changes.note(set, plan, outcome.changed);
-    windows::write(conn, &rows, &changes, now, pulse).await?;
+    let mut put = Changes::default();
+    put.note(set, plan, changed);
+    windows::write(conn, &rows, &put, now, pulse).await?;
     Ok(())
 }
 

@@ -26,6 +26,30 @@ pub struct Counting {
     pub left_alone_to_ms: Option<i64>,
 }
 
+/// Most clicks that are taken in while the book's row is held, and most windows that they may touch.
+const LITTLE: (usize, usize) = (2000, 20_000);
+
+/// Most clicks that one transaction takes, and most windows that they may touch.
+const PAGE: (usize, usize) = (10_000, 100_000);
+
+impl Counting {
+    /// Most clicks that are taken in while the book's row is held.
+    #[must_use]
+    pub fn little(&self) -> usize {
+        self.bounded(LITTLE)
+    }
+
+    /// Most clicks that one transaction takes.
+    #[must_use]
+    pub fn page(&self) -> usize {
+        self.bounded(PAGE)
+    }
+
+    fn bounded(&self, (clicks, windows): (usize, usize)) -> usize {
+        (windows / self.plan.windows_per_click()).clamp(1, clicks)
+    }
+}
+
 /// Counts clicks.
 ///
 /// # Errors
@@ -43,10 +67,6 @@ pub async fn fold(
         watermark,
         left_alone_to_ms,
     } = counting;
-    let progress = Progress {
-        watermark: *watermark,
-        newest_event_ms: None,
-    };
     let logged: Vec<Logged<'_>> = clicks
         .iter()
         .map(|kept| Logged {
@@ -55,25 +75,29 @@ pub async fn fold(
         })
         .collect();
     // Twenty thousand clicks take longer than others should wait for the thread.
-    let mut reach = tokio::task::block_in_place(|| engine::reach(plan, progress, &logged));
+    let mut reach = tokio::task::block_in_place(|| engine::reach(plan, Progress::NONE, &logged));
     let mut loaded = windows::load(conn, &[(*set, plan, &reach)], pulse).await?;
-    let loaded = loaded.remove(&set.book).unwrap_or_default();
+    let mut loaded = loaded.remove(&set.book).unwrap_or_default();
     pulse.beat();
+    for (key, window) in &mut loaded {
+        // Part of a session had ended; whether all of it has, its end says.
+        let rollup = &plan.rollups[usize::from(key.rollup)];
+        window.fired &= !matches!(rollup.window, WindowSpec::Session { .. });
+    }
     if let Some(to_ms) = *left_alone_to_ms {
         let left_alone = LeftAlone::of(&loaded, plan, to_ms);
         reach.leave_out(&logged, |rollup, group, at_ms| {
             left_alone.holds(rollup, group, at_ms)
         });
     }
-    let mut outcome =
-        tokio::task::block_in_place(|| engine::apply(plan, progress, &logged, reach, loaded));
+    let mut changed =
+        tokio::task::block_in_place(|| engine::fold(plan, &logged, reach, loaded, *watermark));
     if let Some(to_ms) = left_alone_to_ms {
-        let changed = &mut outcome.changed;
         changed.retain(|window| window.key.start_ms > *to_ms);
     }
-    let mut changes = Changes::default();
-    changes.note(*set, plan, outcome.changed);
-    windows::write(conn, &[], &changes, now, pulse).await?;
+    let mut put = Changes::default();
+    put.note(*set, plan, changed);
+    windows::write(conn, &[], &put, now, pulse).await?;
     Ok(())
 }
 

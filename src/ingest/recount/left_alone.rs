@@ -5,25 +5,25 @@ use sqlx::PgConnection;
 
 use crate::book::hot::LockedBook;
 use crate::ingest::commit::CommitError;
-use crate::rollup::{Rollup, RollupSpec};
+use crate::rollup::{Rollup, RollupSpec, WindowSpec};
 use crate::run::recount::Recount;
 
 /// Most windows, more or less, that one statement copies.
 const COPIED_AT_ONCE: i64 = 10_000;
 
-/// A rollup whose windows are taken over.
-struct Kept {
+/// A rollup that the book has and will have.
+pub(super) struct Kept {
     /// Its place in the book's list.
-    from: i16,
+    pub(super) from: i16,
     /// Its place in the list that the book is counted by anew.
-    to: i16,
+    pub(super) to: i16,
     /// How it counts.
     rollup: Rollup,
 }
 
 /// The rollups that the book has and will have. One by another name, or that counts in another way,
 /// has no windows to take over.
-fn kept(book: &LockedBook, recount: &Recount) -> Result<Vec<Kept>, CommitError> {
+pub(super) fn kept(book: &LockedBook, recount: &Recount) -> Result<Vec<Kept>, CommitError> {
     let will_be = recount.rollups.as_ref().unwrap_or(&book.rollups);
     let plan = crate::book::plan(&book.settings, &book.rollups)?;
     let same = |a: &RollupSpec, b: &RollupSpec| {
@@ -96,12 +96,41 @@ pub(super) async fn copy_open(
         let closed_until_ms = watermark_ms.saturating_sub(rollup.closes_after_ms());
         let ends_after_ms = closed_until_ms;
         let starts_after_ms = match rollup.window {
-            crate::rollup::WindowSpec::Session { .. } => i64::MIN,
+            WindowSpec::Session { .. } => i64::MIN,
             _ => closed_until_ms.saturating_sub(rollup.window.span_ms()),
         };
         let some = (starts_after_ms, to_ms, ends_after_ms);
         copy_some(conn, (book, recount), (from, to), some).await?;
+        if matches!(rollup.window, WindowSpec::Session { .. }) {
+            remove_overlapping(conn, (book, recount), to, to_ms).await?;
+        }
     }
+    Ok(())
+}
+
+/// Removes sessions that overlap one that was taken over: its clicks are in that, which has grown since
+/// it was taken over first.
+async fn remove_overlapping(
+    conn: &mut PgConnection,
+    (book, recount): (&LockedBook, &Recount),
+    to: i16,
+    to_ms: i64,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "DELETE FROM windows n
+         USING windows o
+         WHERE o.book_id = $1 AND o.generation = $2 AND o.rollup = $3 AND o.session
+           AND o.start_ms <= $4 AND o.end_ms > $4
+           AND n.book_id = o.book_id AND n.generation = o.generation AND n.rollup = o.rollup
+           AND n.session AND n.group_key = o.group_key AND n.start_ms > $4
+           AND n.start_ms < o.end_ms",
+        book.id,
+        recount.generation,
+        to,
+        to_ms,
+    )
+    .execute(conn)
+    .await?;
     Ok(())
 }
 

@@ -19,9 +19,3 @@ pub(super) use swap::swap;
 pub use swap::{counting, sweep};
 pub(super) use tail::note;
 pub use tail::{Kept, clicks, log_page, tail_page};
-
-/// Most clicks that are taken in while the book's row is held.
-pub const LITTLE: usize = 2000;
-
-/// Most clicks that one transaction takes.
-pub const PAGE: usize = 20_000;

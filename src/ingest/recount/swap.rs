@@ -5,7 +5,7 @@ use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
 use super::fold::{Counting, fold};
-use super::{LITTLE, left_alone, tail};
+use super::{left_alone, tail};
 use crate::book::hot::{self, LockedBook};
 use crate::book::{self, chapters};
 use crate::engine::{Plan, Watermark};
@@ -72,11 +72,12 @@ pub(in crate::ingest) async fn swap(
     let Some(after_seq) = recount.place.after_seq else {
         return Ok(Err(Committed::refused(Refusal::NotYet)));
     };
-    let rest = tail::tail_page(&mut *conn, book.id, after_seq, LITTLE + 1).await?;
-    if rest.len() > LITTLE {
+    let counting = counting(conn, book, &recount).await?;
+    let little = counting.little();
+    let rest = tail::tail_page(&mut *conn, book.id, after_seq, little + 1).await?;
+    if rest.len() > little {
         return Ok(Err(Committed::refused(Refusal::NotYet)));
     }
-    let counting = counting(conn, book, &recount).await?;
     left_alone::copy_open(conn, book, &recount).await?;
     fold(conn, &counting, &rest, now, pulse).await?;
     fire(conn, book, &recount).await?;
@@ -117,7 +118,7 @@ async fn fire(
     conn: &mut PgConnection,
     book: &LockedBook,
     recount: &Recount,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), CommitError> {
     let watermark_ms = book.progress.watermark.stored().unwrap_or(i64::MIN);
     sqlx::query!(
         "UPDATE windows SET fired = true
@@ -128,21 +129,24 @@ async fn fire(
     )
     .execute(&mut *conn)
     .await?;
-    let other_rollups = recount.rollups.is_some();
-    if other_rollups || book.progress.watermark == Watermark::END_OF_TIME {
+    if book.progress.watermark == Watermark::END_OF_TIME {
         return Ok(());
     }
+    let kept = left_alone::kept(book, recount)?;
+    let (from, to): (Vec<i16>, Vec<i16>) = kept.iter().map(|kept| (kept.from, kept.to)).unzip();
     sqlx::query!(
         "UPDATE windows n SET fired = true
-         FROM windows o
+         FROM unnest($5::smallint[], $6::smallint[]) AS k(from_rollup, to_rollup), windows o
          WHERE n.book_id = $1 AND n.generation = $2 AND NOT n.fired AND n.end_ms > $4
-           AND o.book_id = n.book_id AND o.generation = $3 AND o.rollup = n.rollup
-           AND o.start_ms = n.start_ms AND o.end_ms = n.end_ms AND o.group_key = n.group_key
-           AND o.fired",
+           AND n.rollup = k.to_rollup AND o.book_id = n.book_id AND o.generation = $3
+           AND o.rollup = k.from_rollup AND o.start_ms = n.start_ms AND o.end_ms = n.end_ms
+           AND o.group_key = n.group_key AND o.fired",
         book.id,
         recount.generation,
         book.generation,
         watermark_ms,
+        &from,
+        &to,
     )
     .execute(conn)
     .await?;
@@ -150,7 +154,7 @@ async fn fire(
 }
 
 /// Removes what a recount that has ended has left: windows that count no more, or never did, and the
-/// notes of what came while it went on. A bit at a time; whatever interrupts it, the next call goes on.
+/// notes of what came while it went on. Of one that is live, whoever does it, nothing. A bit at a time; whatever interrupts it, the next call goes on.
 ///
 /// # Errors
 /// What the database says.
@@ -159,6 +163,7 @@ pub async fn sweep(pool: &PgPool, book: Uuid, run: Uuid) -> Result<(), sqlx::Err
     let generations = sqlx::query!(
         r#"SELECT b.generation AS counts, r.generation AS "made!"
            FROM books b JOIN runs r ON r.book_id = b.id AND r.id = $2 AND r.generation IS NOT NULL
+                AND r.state <> 'running'
            WHERE b.id = $1"#,
         book,
         run
@@ -175,7 +180,7 @@ pub async fn sweep(pool: &PgPool, book: Uuid, run: Uuid) -> Result<(), sqlx::Err
                 "DELETE FROM windows WHERE book_id = $1 AND ctid = ANY(ARRAY(
                      SELECT ctid FROM windows
                      WHERE book_id = $1 AND generation >= $2 AND generation <= $3
-                     LIMIT $4))",
+                     ORDER BY book_id, generation, rollup, start_ms LIMIT $4))",
                 book,
                 from,
                 to,
