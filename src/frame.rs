@@ -27,6 +27,7 @@ use uuid::Uuid;
 
 use crate::book::Totals;
 use crate::book::hot::LockedBook;
+use crate::book::notes::Note;
 use crate::engine::aggregate::Value;
 use crate::engine::{Changed, Pane, Watermark};
 use crate::rollup::Rollup;
@@ -342,5 +343,31 @@ pub fn mint_chapters(
     }
     mint(book, now, "chapter", |stamp| {
         serde_json::to_string(&ChaptersBody { stamp, chapters })
+    })
+}
+
+/// Mints a `note` frame: a note was added, changed or `removed`.
+///
+/// # Errors
+/// It cannot be written as JSON.
+pub fn mint_note(
+    book: &mut LockedBook,
+    now: Timestamp,
+    note: &Note,
+    removed: bool,
+) -> Result<NewFrame, serde_json::Error> {
+    #[derive(Serialize)]
+    struct NoteBody<'a> {
+        #[serde(flatten)]
+        stamp: Stamp,
+        note: &'a Note,
+        removed: bool,
+    }
+    mint(book, now, "note", |stamp| {
+        serde_json::to_string(&NoteBody {
+            stamp,
+            note,
+            removed,
+        })
     })
 }

@@ -8,6 +8,48 @@ use std::borrow::Cow;
 /// Most bytes of a page, as sent and canonical: it is part of an index key in Postgres.
 pub const MAX_PAGE_BYTES: usize = 2048;
 
+/// Why a text names no page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PageError {
+    /// It is empty.
+    #[error("1 to 2048 bytes")]
+    Empty,
+    /// It has more than [`MAX_PAGE_BYTES`].
+    #[error("1 to 2048 bytes")]
+    TooLong,
+    /// It has more than [`MAX_PAGE_BYTES`] in its canonical form.
+    #[error("more than 2048 bytes once it is escaped")]
+    TooLongEscaped,
+    /// It holds a control character.
+    #[error("it holds a control character")]
+    ControlCharacter,
+}
+
+/// The name of the page `sent` in a book whose pages are made `canonical`, or stay as they are, and all
+/// stand below `base_path` (`""`: none).
+///
+/// # Errors
+/// It can be the name of none.
+pub fn named(sent: &str, canonical: bool, base_path: &str) -> Result<String, PageError> {
+    if sent.is_empty() {
+        return Err(PageError::Empty);
+    }
+    if sent.len() > MAX_PAGE_BYTES {
+        return Err(PageError::TooLong);
+    }
+    if sent.chars().any(char::is_control) {
+        return Err(PageError::ControlCharacter);
+    }
+    if !canonical {
+        return Ok(sent.to_owned());
+    }
+    let page = self::canonical(sent, base_path);
+    if page.len() > MAX_PAGE_BYTES {
+        return Err(PageError::TooLongEscaped);
+    }
+    Ok(page)
+}
+
 /// The canonical form of `sent` in a book whose pages all stand below `base_path` (`""`: none).
 #[must_use]
 pub fn canonical(sent: &str, base_path: &str) -> String {

@@ -2,11 +2,13 @@
 //!
 //! Everything inside is an integer; text is made and read at the edge only.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 
 /// A moment: milliseconds since the epoch, UTC, within the years 0001 to 9999.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -67,6 +69,24 @@ impl Timestamp {
             Err(_) => Self::parse_rfc3339(text),
         }
     }
+
+    /// Reads what a body may hold: RFC 3339 text, or an integer, milliseconds since the epoch.
+    ///
+    /// # Errors
+    /// As [`Timestamp::parse_rfc3339`].
+    pub fn parse_json(raw: &RawValue) -> Result<Self, TimeError> {
+        let text = raw.get();
+        if let Ok(text) = serde_json::from_str::<Cow<'_, str>>(text) {
+            return Self::parse_rfc3339(&text);
+        }
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        match text.parse::<i64>() {
+            Ok(millis) => Self::from_millis(millis).ok_or(TimeError::OutOfRange),
+            // An integer that 64 bits do not hold is a time all the same, if a far one.
+            Err(_) if digits.bytes().all(|b| b.is_ascii_digit()) => Err(TimeError::OutOfRange),
+            Err(_) => Err(TimeError::Malformed),
+        }
+    }
 }
 
 /// Why a text is no [`Timestamp`].
@@ -78,6 +98,17 @@ pub enum TimeError {
     /// Before the year 0001 or after 9999.
     #[error("a time lies within the years 0001 to 9999")]
     OutOfRange,
+}
+
+impl TimeError {
+    /// A short word for programs.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Malformed => "bad_time",
+            Self::OutOfRange => "time_out_of_range",
+        }
+    }
 }
 
 impl fmt::Display for Timestamp {

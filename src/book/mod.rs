@@ -1,7 +1,7 @@
 //! A book: whatever one dashboard watches, and how it counts.
 //!
-//! This module owns the tables `books`, `book_slugs` and `chapters`. Their rows are read and changed
-//! by people through [`table`] and [`chapters`]; the write path locks and moves them through
+//! This module owns the tables `books`, `book_slugs`, `chapters` and `notes`. Their rows are read and
+//! changed by people through [`table`], [`chapters`] and [`notes`]; the write path locks and moves them through
 //! [`hot`]; admission, which must not ask the database about every click, reads them through
 //! [`directory`].
 
@@ -9,6 +9,7 @@ pub mod chapters;
 pub mod directory;
 pub mod hot;
 pub mod lag;
+pub mod notes;
 pub mod owed;
 pub mod settings;
 pub mod table;

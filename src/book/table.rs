@@ -305,6 +305,9 @@ pub async fn purge(pool: &PgPool) -> Result<(), sqlx::Error> {
         sqlx::query!("DELETE FROM chapters WHERE book_id = $1", id)
             .execute(pool)
             .await?;
+        sqlx::query!("DELETE FROM notes WHERE book_id = $1", id)
+            .execute(pool)
+            .await?;
         sqlx::query!("DELETE FROM jobs WHERE book_id = $1", id)
             .execute(pool)
             .await?;

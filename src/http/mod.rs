@@ -18,6 +18,7 @@ mod events;
 mod extract;
 mod health;
 mod imports;
+mod notes;
 pub mod openapi;
 mod problem;
 mod problems;
@@ -67,6 +68,8 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(books::close))
         .routes(routes!(books::reopen))
         .routes(routes!(chapters::read, chapters::put))
+        .routes(routes!(notes::create, notes::list))
+        .routes(routes!(notes::patch, notes::delete))
         .routes(routes!(clicks::post))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::delete))

@@ -310,7 +310,9 @@ impl From<SubmitError> for Problem {
             SubmitError::Busy | SubmitError::Unavailable => {
                 Self::unavailable(Code::Unavailable, &detail)
             }
-            SubmitError::Refused(Refusal::NoSuchBook | Refusal::NoSuchRun) => Self::not_found(),
+            SubmitError::Refused(
+                Refusal::NoSuchBook | Refusal::NoSuchNote | Refusal::NoSuchRun,
+            ) => Self::not_found(),
             SubmitError::Refused(Refusal::Closed) => Self::new(Code::BookClosed, detail),
             SubmitError::Refused(Refusal::RunLive) => Self::new(Code::RunLive, detail),
             SubmitError::Refused(Refusal::OtherVersion(_)) => {

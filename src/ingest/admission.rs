@@ -12,8 +12,8 @@ use super::commit::Batch;
 use crate::book::directory::Known;
 use crate::click::{Click, ClickId, Micros};
 use crate::engine::window;
-use crate::page::{self, MAX_PAGE_BYTES};
-use crate::time::{TimeError, Timestamp};
+use crate::page::{self, PageError};
+use crate::time::Timestamp;
 
 /// Oldest age, in milliseconds, that a click may give instead of a time: 7 days.
 const MAX_AGE_MS: i64 = 7 * 24 * 3_600_000;
@@ -289,20 +289,13 @@ fn text_within(
 }
 
 fn page_of(sent: &str, book: &Known) -> Result<String, Rejection> {
-    if sent.is_empty() {
-        return Err(reject("page_empty", "a page has 1 to 2048 bytes"));
-    }
-    text_within("page", "page_too_long", sent, MAX_PAGE_BYTES)?;
     let settings = &book.book.settings;
-    if !settings.canonical_pages {
-        return Ok(sent.to_owned());
-    }
-    let page = page::canonical(sent, &settings.base_path);
-    if page.len() > MAX_PAGE_BYTES {
-        let detail = format!("page has more than {MAX_PAGE_BYTES} bytes once it is escaped");
-        return Err(reject("page_too_long", detail));
-    }
-    Ok(page)
+    page::named(sent, settings.canonical_pages, &settings.base_path).map_err(|error| match error {
+        PageError::Empty => reject("page_empty", "a page has 1 to 2048 bytes"),
+        PageError::TooLong => reject("page_too_long", "page has at most 2048 bytes"),
+        PageError::TooLongEscaped => reject("page_too_long", format!("page has {error}")),
+        PageError::ControlCharacter => reject("bad_character", "page holds a control character"),
+    })
 }
 
 fn time_of(
@@ -351,30 +344,7 @@ fn countable(at: Timestamp, book: &Known, received_at: Timestamp) -> Result<Time
 }
 
 fn given_time(at: &RawValue) -> Result<Timestamp, Rejection> {
-    let text = at.get();
-    let parsed = match serde_json::from_str::<Cow<'_, str>>(text) {
-        Ok(text) => Timestamp::parse_rfc3339(&text),
-        Err(_) => match text.parse::<i64>() {
-            Ok(millis) => Timestamp::from_millis(millis).ok_or(TimeError::OutOfRange),
-            // An integer that 64 bits do not hold is a time all the same, if a far one.
-            Err(_)
-                if text
-                    .trim_start_matches('-')
-                    .bytes()
-                    .all(|b| b.is_ascii_digit()) =>
-            {
-                Err(TimeError::OutOfRange)
-            }
-            Err(_) => Err(TimeError::Malformed),
-        },
-    };
-    parsed.map_err(|error| {
-        let reason = match error {
-            TimeError::Malformed => "bad_time",
-            TimeError::OutOfRange => "time_out_of_range",
-        };
-        reject(reason, error.to_string())
-    })
+    Timestamp::parse_json(at).map_err(|error| reject(error.code(), error.to_string()))
 }
 
 fn value_of(raw: &RawValue) -> Result<Micros, Rejection> {

@@ -1,6 +1,10 @@
 //! Commands: what changes a book besides clicks, committed in the same queue as its clicks, so
 //! that a command comes after the clicks that were sent before it.
 
+mod notes;
+
+pub use notes::NoteCommand;
+
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
@@ -11,6 +15,7 @@ use super::pulse::Pulse;
 use super::runs::{self, RunCommand};
 use crate::book::chapters::{self, Chapters, Precondition};
 use crate::book::hot::{self, LockedBook};
+use crate::book::notes::Note;
 use crate::book::{self, BookPatch, FieldError};
 use crate::engine::{self, Outcome, Progress, Reach, Watermark};
 use crate::frame::{self, NewFrame, Pruning};
@@ -36,6 +41,8 @@ pub enum Command {
     },
     /// Begin, tell or end a run.
     Run(RunCommand),
+    /// Add, change or remove a note.
+    Note(NoteCommand),
 }
 
 /// What a command did to a locked book.
@@ -45,6 +52,8 @@ pub(super) struct Done {
     pub(super) frames: Vec<NewFrame>,
     /// For the answer.
     pub(super) chapters: Option<Chapters>,
+    /// For the answer.
+    pub(super) note: Option<Note>,
 }
 
 /// Carries out one command in a transaction of its own. A book that is already as the command
@@ -82,7 +91,7 @@ pub async fn carry_out(
     let pruned = frame::prune(&mut tx, &mut [&mut book], Pruning::Now).await?;
     tx.commit().await?;
     let moved = Committed::moved(&book, done.frames.len(), pruned);
-    Ok(moved.telling(done.chapters))
+    Ok(moved.telling(done.chapters).telling_note(done.note))
 }
 
 /// Does to the book what the command says; `Err` holds the answer where nothing is to be done.
@@ -115,6 +124,10 @@ async fn apply(
                 Err(nothing) => return Ok(Err(nothing)),
             }
         }
+        Command::Note(command) => match notes::apply(conn, &mut book, command, now, again).await? {
+            Ok(done) => done,
+            Err(nothing) => return Ok(Err(nothing)),
+        },
     };
     Ok(Ok((book, done)))
 }
@@ -152,6 +165,7 @@ async fn close(
         entry: Some(("closed", json!({}))),
         frames,
         chapters: None,
+        note: None,
     })
 }
 
@@ -169,6 +183,7 @@ fn reopen(book: &mut LockedBook, now: Timestamp) -> Result<Done, CommitError> {
         entry: Some(("reopened", json!({}))),
         frames: vec![frame::mint_status(book, now, "reopened")?],
         chapters: None,
+        note: None,
     })
 }
 
@@ -238,6 +253,7 @@ async fn update(
         entry: Some(("settings", body)),
         frames,
         chapters: None,
+        note: None,
     }))
 }
 
@@ -278,5 +294,6 @@ async fn restructure(
         entry: Some(("chapters", body)),
         frames: vec![frame::mint_chapters(book, now, &chapters.list)?],
         chapters: Some(chapters),
+        note: None,
     }))
 }

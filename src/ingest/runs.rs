@@ -99,6 +99,7 @@ fn told(frames: Vec<NewFrame>) -> Done {
         entry: None,
         frames,
         chapters: None,
+        note: None,
     }
 }
 
@@ -177,5 +178,6 @@ async fn end(
         entry,
         frames,
         chapters: None,
+        note: None,
     })
 }

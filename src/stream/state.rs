@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::sessions;
+use crate::book::notes::{self, Note};
 use crate::book::{self, Book, BookBody, Here, PlanError, chapters};
 use crate::db;
 use crate::engine::Watermark;
@@ -40,6 +41,8 @@ pub struct Snapshot {
     chapters: Vec<Chapter>,
     /// The newest ten; the one that is live is among them.
     runs: Vec<Run>,
+    /// By the moments that they are about.
+    notes: Vec<Note>,
     windows: Vec<WindowBody>,
 }
 
@@ -132,6 +135,7 @@ pub async fn snapshot(
     let plan = book.plan()?;
     let chapters = chapters::of_book(&mut *tx, id).await?.unwrap_or_default();
     let runs = run::table::recent(&mut *tx, id).await?;
+    let notes = notes::all(&mut *tx, id).await?;
     let mut windows = Vec::new();
     for (place, rollup) in (0_i16..).zip(&plan.rollups) {
         windows.extend(windows_of(&mut tx, &book, place, rollup, since).await?);
@@ -146,6 +150,7 @@ pub async fn snapshot(
         at_rest: book.at_rest(here),
         chapters: chapters.list,
         runs,
+        notes,
         windows,
         book: book.into_body(here),
     }))

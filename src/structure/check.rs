@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use super::{Chapter, Folders, Name, page_of};
-use crate::page::{self, MAX_PAGE_BYTES};
+use crate::page;
 
 /// Most bytes of a structure as JSON: a frame of the stream carries it whole.
 pub const MAX_STRUCTURE_BYTES: usize = 240 * 1024;
@@ -116,34 +116,17 @@ fn named_pages(
         if errors.len() >= MAX_ERRORS {
             break;
         }
-        match named(page, naming) {
+        // A name in `/*` needs no rule of its own: the star is a character of a path like others.
+        match page::named(page, naming.canonical, naming.base_path) {
             Ok(page) if seen.insert(page.clone()) => pages.push(page),
             Ok(_) => {}
-            Err(detail) => {
-                let detail = format!("the page at index {place}: {detail}");
+            Err(why) => {
+                let detail = format!("the page at index {place}: {why}");
                 errors.push(wrong(index, "pages", "bad_page", detail));
             }
         }
     }
     pages
-}
-
-fn named(sent: &str, naming: Naming<'_>) -> Result<String, &'static str> {
-    if !(1..=MAX_PAGE_BYTES).contains(&sent.len()) {
-        return Err("1 to 2048 bytes");
-    }
-    if sent.chars().any(char::is_control) {
-        return Err("it holds a control character");
-    }
-    if !naming.canonical {
-        return Ok(sent.to_owned());
-    }
-    // A name in `/*` needs no rule of its own: the star is a character of a path like others.
-    let page = page::canonical(sent, naming.base_path);
-    if page.len() > MAX_PAGE_BYTES {
-        return Err("more than 2048 bytes once it is escaped");
-    }
-    Ok(page)
 }
 
 /// No page may be in two chapters.

@@ -34,6 +34,7 @@ mod flood;
 mod held_row;
 mod limits;
 mod local_days;
+mod notes;
 mod openapi;
 mod outage;
 mod processes;

@@ -71,6 +71,8 @@ async fn every_described_operation_is_there() {
         Uuid::from_u128(id).to_string()
     };
     let letters = [letter(1).await, letter(2).await];
+    let note = json!({"text": "a note"});
+    let note = api.post("/v1/books/b/notes", &note).await.expect(201);
     let new = json!({"books": ["b"], "scopes": ["read"]});
     let token = api.post("/v1/tokens", &new).await.expect(201);
     let opened = api.post("/v1/sessions", &json!({})).await.expect(201);
@@ -101,8 +103,9 @@ async fn every_described_operation_is_there() {
                 &format!("dead-letters/{}/", letters[0]),
             )
             .replace("dead-letters/{id}", &format!("dead-letters/{}", letters[1]))
-            .replace("{id}", token["id"].as_str().unwrap())
-            .replace("{run}", run["id"].as_str().unwrap());
+            .replace("{note}", note["id"].as_str().unwrap())
+            .replace("{run}", run["id"].as_str().unwrap())
+            .replace("{id}", token["id"].as_str().unwrap());
         assert!(
             !there.contains('{'),
             "{path} has a part that this test does not know"

@@ -220,6 +220,7 @@ impl<'a> Ledger<'a> {
             revision: self.book.revision,
             watermark: self.book.progress.watermark,
             chapters: None,
+            note: None,
         })
     }
 }

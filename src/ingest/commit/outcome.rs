@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use crate::book::chapters::Chapters;
 use crate::book::hot::LockedBook;
+use crate::book::notes::Note;
 use crate::book::{self, Totals};
 use crate::engine::{Status, Watermark};
 use crate::frame::{News, Pruned};
@@ -22,6 +23,8 @@ pub struct Receipt {
     pub watermark: Watermark,
     /// The book's chapters, where the request was about them.
     pub chapters: Option<Chapters>,
+    /// The note that the request was about, as it now is, or as it was.
+    pub note: Option<Note>,
 }
 
 /// What became of one click.
@@ -68,6 +71,9 @@ pub enum Refusal {
     /// The change does not fit the book.
     #[error("the change does not fit the book")]
     Invalid(Vec<book::FieldError>),
+    /// The book has no such note.
+    #[error("there is no such note")]
+    NoSuchNote,
     /// The chapters are of another version than the request wants.
     #[error("the chapters are of version {0}")]
     OtherVersion(i64),
@@ -115,6 +121,7 @@ impl Committed {
                 revision: book.revision,
                 watermark: book.progress.watermark,
                 chapters: None,
+                note: None,
             })],
             woken: Vec::new(),
             news: Vec::new(),
@@ -153,6 +160,14 @@ impl Committed {
     pub(in crate::ingest) fn telling(mut self, chapters: Option<Chapters>) -> Self {
         if let [Ok(receipt)] = &mut *self.replies {
             receipt.chapters = chapters;
+        }
+        self
+    }
+
+    /// The same with a note in the answer.
+    pub(in crate::ingest) fn telling_note(mut self, note: Option<Note>) -> Self {
+        if let [Ok(receipt)] = &mut *self.replies {
+            receipt.note = note;
         }
         self
     }

@@ -67,6 +67,7 @@ pub(in crate::ingest) async fn swap(
             entry: None,
             frames: vec![runs::tell(conn, book, run, now).await?],
             chapters: None,
+            note: None,
         }));
     }
     let Some(after_seq) = recount.place.after_seq else {
@@ -109,6 +110,7 @@ pub(in crate::ingest) async fn swap(
         entry: Some(("recounted", body)),
         frames,
         chapters: None,
+        note: None,
     }))
 }
 

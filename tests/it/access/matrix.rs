@@ -125,6 +125,34 @@ const ROWS: &[Row] = &[
         [403, 403, 200, 200, 404, 200],
     ),
     (
+        "GET",
+        "/v1/books/{book}/notes",
+        "",
+        401,
+        [200, 403, 200, 200, 404, 200],
+    ),
+    (
+        "POST",
+        "/v1/books/{book}/notes",
+        r#"{"text":"N"}"#,
+        401,
+        [403, 403, 201, 201, 404, 201],
+    ),
+    (
+        "PATCH",
+        "/v1/books/{book}/notes/{note}",
+        r#"{"text":"M"}"#,
+        401,
+        [403, 403, 200, 200, 404, 200],
+    ),
+    (
+        "DELETE",
+        "/v1/books/{book}/notes/{note}",
+        "",
+        401,
+        [403, 403, 204, 204, 404, 204],
+    ),
+    (
         "POST",
         "/v1/books/{book}/clicks",
         r#"{"page":"/a"}"#,
@@ -317,6 +345,11 @@ impl Scene {
             );
             execute(&self.database, &sql).await;
             return there.replace("{id}", &letter.to_string());
+        }
+        if path.contains("{note}") {
+            let notes = format!("/v1/books/{}/notes", self.book);
+            let note = self.admin.post(&notes, &json!({"text": "a note"})).await;
+            return there.replace("{note}", id(&note.expect(201)));
         }
         if path == "/v1/tokens/{id}" {
             let fresh = token(&self.admin, &["b"], &["read"]).await;
