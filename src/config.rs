@@ -202,6 +202,9 @@ pub struct Advanced {
     /// Most clicks that wait in a lane; above it, clients are told to come back.
     #[arg(long, env = "PAGETIDE_QUEUE_CLICKS", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(10_000..=100_000_000))]
     pub queue_clicks: u32,
+    /// How often clicks and counts are looked for that their books keep no longer.
+    #[arg(long, env = "PAGETIDE_RETENTION_EVERY_MS", default_value_t = 3_600_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub retention_every_ms: u64,
 }
 
 impl Advanced {
@@ -216,6 +219,12 @@ impl Advanced {
     #[must_use]
     pub fn receive_timeout(&self) -> Duration {
         Duration::from_millis(self.receive_timeout_ms)
+    }
+
+    /// How often clicks and counts are looked for that are kept no longer.
+    #[must_use]
+    pub fn retention_every(&self) -> Duration {
+        Duration::from_millis(self.retention_every_ms)
     }
 
     /// How long a shutdown may take.

@@ -87,6 +87,14 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
     );
     describe_gauge!("pagetide_spool_bytes", "how much the spool holds");
     describe_gauge!("pagetide_spool_clicks", "clicks that wait in the spool");
+    describe_counter!(
+        "pagetide_retention_clicks_removed_total",
+        "clicks removed because their book keeps them no longer"
+    );
+    describe_counter!(
+        "pagetide_retention_windows_removed_total",
+        "counts of a window and group removed because their book keeps them no longer"
+    );
     describe_counter!("pagetide_commits_total", "write transactions committed");
     describe_counter!(
         "pagetide_commits_single_statement_total",
@@ -248,6 +256,16 @@ pub fn lags(lags: &[Lag]) -> String {
         &|lag| lag.oldest_open_end.map(|end| seconds(end.millis())),
     );
     lines.join("\n")
+}
+
+/// Clicks were removed that are kept no longer.
+pub fn clicks_removed(clicks: u64) {
+    counter!("pagetide_retention_clicks_removed_total").increment(clicks);
+}
+
+/// Windows were removed that are kept no longer.
+pub fn windows_removed(windows: u64) {
+    counter!("pagetide_retention_windows_removed_total").increment(windows);
 }
 
 /// A write transaction is tried again.

@@ -36,6 +36,7 @@ use crate::http::state::{AppState, Shared, Streams};
 use crate::http::{metrics_service, service};
 use crate::ingest::idle;
 use crate::ingest::lane::{LaneConfig, Lanes};
+use crate::ingest::retention;
 use crate::ingest::retry::Retries;
 use crate::ingest::spooled::SpooledClick;
 use crate::ingest::tier::{Spool, Tier};
@@ -132,6 +133,9 @@ impl Service {
         ));
         let tasks = vital.tasks.clone();
         vital.spawn("runs", keep_runs(Arc::clone(&runs), vital.stop.clone()));
+        let every = config.advanced.retention_every();
+        let sweeping = retention::run(pool.clone(), database.clone(), every, vital.stop.clone());
+        vital.spawn("retention", sweeping);
         let spool = match store {
             Some(store) => {
                 let spool = Spool::open(store, Arc::clone(&hub), lane_config.queue_clicks).await;

@@ -11,6 +11,7 @@ pub mod hot;
 pub mod lag;
 pub mod notes;
 pub mod owed;
+pub mod retention;
 pub mod settings;
 pub mod table;
 

@@ -37,6 +37,13 @@ pub struct Settings {
     /// The same for a visitor's click on a page with the same value.
     #[serde(default)]
     pub value_debounce_ms: i64,
+    /// For how many days after their receipt clicks are kept in the log; null: for ever.
+    #[serde(default)]
+    pub click_retention_days: Option<i64>,
+    /// For how many days counts are kept, after a window's end and after its last change; null: for
+    /// ever.
+    #[serde(default)]
+    pub count_retention_days: Option<i64>,
 }
 
 /// Books that were made before there was such a setting have it too.
@@ -98,6 +105,16 @@ pub struct SettingsPatch {
     #[serde(deserialize_with = "present")]
     #[schema(value_type = Option<i64>, minimum = 0)]
     pub value_debounce_ms: Option<i64>,
+    /// For how many days after their receipt clicks are kept in the log, 1 to 36500; null: for ever.
+    /// One that was removed is forgotten: sent again, it counts again. Default null.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 36500)]
+    pub click_retention_days: Option<Option<i64>>,
+    /// For how many days counts are kept, 1 to 36500: a window goes once both its end and its last
+    /// change are older; null: for ever. Default null.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 36500)]
+    pub count_retention_days: Option<Option<i64>>,
 }
 
 /// Tells a field that is there from one that is absent, so that `null` is only taken where the
@@ -134,6 +151,8 @@ impl Settings {
             respect_gpc: patch.respect_gpc.unwrap_or_else(yes),
             debounce_ms: patch.debounce_ms.unwrap_or_default(),
             value_debounce_ms: patch.value_debounce_ms.unwrap_or_default(),
+            click_retention_days: patch.click_retention_days.unwrap_or_default(),
+            count_retention_days: patch.count_retention_days.unwrap_or_default(),
         }
     }
 
@@ -152,6 +171,12 @@ impl Settings {
             respect_gpc: patch.respect_gpc.unwrap_or(self.respect_gpc),
             debounce_ms: patch.debounce_ms.unwrap_or(self.debounce_ms),
             value_debounce_ms: patch.value_debounce_ms.unwrap_or(self.value_debounce_ms),
+            click_retention_days: patch
+                .click_retention_days
+                .unwrap_or(self.click_retention_days),
+            count_retention_days: patch
+                .count_retention_days
+                .unwrap_or(self.count_retention_days),
         }
     }
 
@@ -175,6 +200,14 @@ impl Settings {
         }
         if let Some(ahead) = self.max_future_ms {
             within("max_future_ms", ahead, 0, MAX_SPAN_MS);
+        }
+        for (field, days) in [
+            ("click_retention_days", self.click_retention_days),
+            ("count_retention_days", self.count_retention_days),
+        ] {
+            if let Some(days) = days {
+                within(field, days, 1, 36_500);
+            }
         }
         let path = &self.base_path;
         let fine = path.is_empty() || (path.starts_with('/') && path.len() <= 2048);

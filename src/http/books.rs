@@ -230,7 +230,7 @@ pub(super) async fn patch(
 }
 
 async fn change(state: &AppState, id: Uuid, patch: BookPatch) -> Result<Json<BookBody>, Problem> {
-    carry_out(state, id, Command::Update(patch)).await
+    carry_out(state, id, Command::Update(Box::new(patch))).await
 }
 
 async fn carry_out(

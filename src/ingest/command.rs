@@ -31,7 +31,7 @@ pub enum Command {
     /// Take clicks again; what has fired stays fired.
     Reopen,
     /// Set what the patch holds.
-    Update(BookPatch),
+    Update(Box<BookPatch>),
     /// Replace its chapters.
     Chapters {
         /// All of them, in order, as they were sent.

@@ -9,7 +9,8 @@
 //! [`command`] ends, reopens and reconfigures a book, in the same queue, and begins and ends its [`runs`];
 //! [`commit::import`] and [`recount`] commit what these do; [`idle`] moves the
 //! watermark of one that nothing is received for ([`in_hand`] knows what is). [`retry`] says which
-//! failures can pass by themselves, and [`pulse`] whether a transaction still moves.
+//! failures can pass by themselves, and [`pulse`] whether a transaction still moves. Beside all of it,
+//! [`retention`] removes what books keep no longer.
 
 pub mod admission;
 mod apart;
@@ -26,6 +27,7 @@ pub mod lane;
 pub mod pulse;
 pub mod reading;
 pub mod recount;
+pub mod retention;
 pub mod retry;
 pub mod runs;
 pub mod spooled;

@@ -43,6 +43,7 @@ mod readme;
 mod real_client;
 mod real_log;
 mod resume;
+mod retention;
 mod security;
 mod shutdown;
 mod spooled;

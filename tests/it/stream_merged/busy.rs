@@ -106,7 +106,7 @@ impl Writer {
     async fn carry_out(&mut self, book: Uuid, ms: i64, patch: Value) -> Committed {
         let (now, pulse) = (self.now(ms), Pulse::new());
         let patch: BookPatch = serde_json::from_value(patch).unwrap();
-        let command = Command::Update(patch);
+        let command = Command::Update(Box::new(patch));
         let done = command::carry_out(&mut self.conn, now, book, &command, false, &pulse);
         done.await.unwrap()
     }
