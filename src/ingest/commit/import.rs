@@ -125,6 +125,7 @@ pub async fn commit(
             revision: book.revision,
             watermark: book.progress.watermark,
             chapters: None,
+            note: None,
         })],
         woken: vec![book.id],
         news: Vec::new(),
