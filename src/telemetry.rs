@@ -48,6 +48,13 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
         .set_buckets_for_metric(seconds, &SECONDS)?
         .set_buckets_for_metric(clicks, &CLICKS)?
         .install_recorder()?;
+    describe_what_happens();
+    describe_what_is();
+    Ok(handle)
+}
+
+/// Counters and histograms.
+fn describe_what_happens() {
     describe_counter!("pagetide_clicks_total", "clicks by what became of them");
     describe_counter!(
         "pagetide_clicks_filtered_total",
@@ -85,6 +92,10 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
         "pagetide_spool_segments_kept_total",
         "segments of the spool that could not be delivered and are tried again later"
     );
+}
+
+/// Gauges, and what else there is.
+fn describe_what_is() {
     describe_gauge!("pagetide_spool_bytes", "how much the spool holds");
     describe_gauge!("pagetide_spool_clicks", "clicks that wait in the spool");
     describe_counter!(
@@ -140,7 +151,6 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
         "pagetide_streams_overloaded_total",
         "streams turned away because too many are open"
     );
-    Ok(handle)
 }
 
 /// An error and what caused it, on one line.
