@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Counts an access log per hour and canonical page, without any of the program's code.
+"""Counts requests per hour and canonical page, without any of the program's code.
 
-Prints one line for each: start of the hour in milliseconds, a tab, the page, a tab, the count.
-With the word `views` behind the log, one line for each page view instead, bots among them: start of
-the hour, the page, and the user agent.
+Usage: independent_count.py LOG
+The log is an access log in Apache's combined format or, where its name ends in `.tsv`, a table with a
+heading line and the columns `time`, in seconds, and `url`. Every request counts. Prints one line for
+each hour and page: start of the hour in milliseconds, a tab, the page, a tab, the count.
 The rules of canonical pages are written here a second time, from the contract.
 """
 
@@ -20,9 +21,12 @@ UNRESERVED = set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 def canonical(target: bytes) -> str:
     target = re.sub(rb"^https?://[^/?#]*", b"", target, flags=re.I)
-    target = re.split(rb"[?#]", target)[0] or b"/"
+    return canonical_path(re.split(rb"[?#]", target)[0] or b"/")
+
+
+def canonical_path(path: bytes) -> str:
     out = ""
-    for piece in re.findall(rb"%[0-9A-Fa-f]{2}|.", target, flags=re.S):
+    for piece in re.findall(rb"%[0-9A-Fa-f]{2}|.", path, flags=re.S):
         if len(piece) == 3:
             byte = unquote_to_bytes(piece)
             out += byte.decode() if byte[0] in UNRESERVED else "%" + byte.hex().upper()
@@ -37,29 +41,27 @@ def canonical(target: bytes) -> str:
         out = shorter
 
 
-VIEW = re.compile(rb'\[([^]]+)\] "GET (\S+)[^"]*" (?:2..|304) \S+ "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)')
-ASSETS = """css js mjs map json xml rss atom txt webmanifest ico png jpg jpeg gif svg webp avif bmp woff
-woff2 ttf otf eot mp4 webm mp3 ogg wav""".split()
-
-
 def hour(stamp: bytes) -> int:
     at = datetime.strptime(stamp.decode(), "%d/%b/%Y:%H:%M:%S %z").timestamp()
     return int(at) // 3600 * 3_600_000
 
 
-if sys.argv[2:] == ["views"]:
-    with open(sys.argv[1], "rb") as log:
-        for view in filter(None, (VIEW.search(line.rstrip()) for line in log)):
-            stamp, target, agent = view.groups()
-            name = re.split(rb"[?#]", target)[0].split(b"/")[-1].decode("latin-1")
-            if "." not in name or name.rsplit(".", 1)[1].lower() not in ASSETS:
-                print(hour(stamp), canonical(target), agent.decode("latin-1"), sep="\t")
-    sys.exit()
+def requests(path: str):
+    """The hour and the target of each."""
+    with open(path, "rb") as log:
+        if path.endswith(".tsv"):
+            heading = log.readline().rstrip(b"\n").split(b"\t")
+            time, url = heading.index(b"time"), heading.index(b"url")
+            for line in log:
+                fields = line.rstrip(b"\n").split(b"\t")
+                yield int(fields[time]) // 3600 * 3_600_000, fields[url]
+        else:
+            for line in log:
+                stamp, target = LINE.search(line).groups()
+                yield hour(stamp), target
 
-counts: Counter = Counter()
-with open(sys.argv[1], "rb") as log:
-    for line in log:
-        stamp, target = LINE.search(line).groups()
-        counts[hour(stamp), canonical(target)] += 1
-for (start, page), count in sorted(counts.items()):
-    print(start, page, count, sep="\t")
+
+if __name__ == "__main__":
+    counts = Counter((start, canonical(target)) for start, target in requests(sys.argv[1]))
+    for (start, page), count in sorted(counts.items()):
+        print(start, page, count, sep="\t")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides cargo, where it is missing: a Postgres server with psql,
-# awk, python3 with the rules of time zones, curl, and a browser with its driver from the system's
-# packages, Schemathesis, and cargo-nextest.
+# awk, python3 with the rules of time zones, curl, GoAccess, and a browser with its driver from the
+# system's packages, Schemathesis, and cargo-nextest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +15,7 @@ python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 [ -e /usr/share/zoneinfo/Europe/Berlin ] || missing+=(tzdata)
 have curl || missing+=(curl)
 have ps || missing+=(procps)
+have goaccess || missing+=(goaccess)
 have chromium || missing+=(chromium)
 have chromedriver || missing+=(chromium-driver)
 if [ ${#missing[@]} -gt 0 ]; then

@@ -27,6 +27,11 @@ pub(crate) fn of_tree(root: u32) -> Result<Usage, Error> {
     Ok(usage)
 }
 
+/// Time on a processor of all that came from this process, have ended and were waited for.
+pub(crate) fn of_ended_children() -> Result<Duration, Error> {
+    Ok(Stat::read(std::process::id())?.busy_of_children)
+}
+
 /// Resident memory of the process itself and all that come from it, in bytes; a page that several
 /// share counts once in all.
 pub(crate) fn memory_of_tree(root: u32) -> Result<u64, Error> {
@@ -79,6 +84,8 @@ pub(crate) fn peak_resident(pid: u32) -> Result<u64, Error> {
 struct Stat {
     parent: u32,
     busy: Duration,
+    /// Of its children that have ended and were waited for, which `busy` has too.
+    busy_of_children: Duration,
     resident: u64,
 }
 
@@ -96,10 +103,12 @@ impl Stat {
             Ok(field.parse()?)
         };
         // Hundredths of a second on every Linux there is.
-        let ticks = number(14)? + number(15)? + number(16)? + number(17)?;
+        let time = |ticks: u64| Duration::from_millis(ticks * 10);
+        let of_children = number(16)? + number(17)?;
         Ok(Self {
             parent: u32::try_from(number(4)?)?,
-            busy: Duration::from_millis(ticks * 10),
+            busy: time(number(14)? + number(15)? + of_children),
+            busy_of_children: time(of_children),
             resident: number(24)? * 4096,
         })
     }

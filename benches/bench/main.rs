@@ -67,6 +67,8 @@ const CASES: &[Case] = &[
     ("growth", |c| Box::pin(cases::growth::run(c))),
     ("plans", |c| Box::pin(cases::plans::run(c))),
     ("memory", |c| Box::pin(cases::memory::run(c))),
+    ("recount", |c| Box::pin(cases::recount::run(c))),
+    ("import", |c| Box::pin(cases::import::run(c))),
     ("fan_out", |context| Box::pin(cases::fan_out::run(context))),
     ("many_streams", |context| {
         Box::pin(cases::many_streams::run(context))

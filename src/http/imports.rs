@@ -70,6 +70,9 @@ impl Query {
         if self.source.len() > MAX_SOURCE_BYTES {
             return Err(bad(format!("source: at most {MAX_SOURCE_BYTES} bytes")));
         }
+        if self.source.chars().any(char::is_control) {
+            return Err(bad("source: no control characters".to_owned()));
+        }
         let mut rules = Rules {
             errors: self.errors,
             assets: self.assets,

@@ -1,11 +1,12 @@
 //! A real access log, counted by this program and by a script that shares no code with it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::process::Command;
 
 use serde_json::Value;
 
 use crate::harness::{self, Api};
+use crate::independent::{self, Hours};
 
 pub(crate) const LOG: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -17,38 +18,10 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 /// The log as clicks, one a line, by the script that the examples hold.
 pub(crate) fn clicks() -> Vec<String> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/combined-log.awk");
-    let output = run(Command::new("awk").args(["-f", script, LOG]));
+    let output = independent::run(Command::new("awk").args(["-f", script, LOG]));
     let lines: Vec<String> = output.lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), 10_000);
     lines
-}
-
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && complaint.is_empty(),
-        "{complaint}"
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Clicks of the log by hour and canonical page, counted by `tests/independent_count.py`.
-fn independent_count() -> BTreeMap<(i64, String), i64> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/independent_count.py");
-    let output = run(Command::new("python3").args([script, LOG]));
-    let counts = output.lines().map(|line| {
-        let fields: Vec<&str> = line.split('\t').collect();
-        let (start, count) = (fields[0].parse().unwrap(), fields[2].parse().unwrap());
-        ((start, fields[1].to_owned()), count)
-    });
-    counts.collect()
-}
-
-/// Page views of the log, one a line: hour, canonical page, user agent; bots are among them.
-pub(crate) fn independent_views() -> String {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/independent_count.py");
-    run(Command::new("python3").args([script, LOG, "views"]))
 }
 
 fn millis(time: &Value) -> i64 {
@@ -58,7 +31,7 @@ fn millis(time: &Value) -> i64 {
 }
 
 /// What the book shows by hour and page.
-pub(crate) async fn shown(api: &Api, book: &str) -> BTreeMap<(i64, String), i64> {
+pub(crate) async fn shown(api: &Api, book: &str) -> Hours {
     let counts = api.counts(book, "pages").await;
     let shown = counts.iter().map(|count| {
         let page = count["group"].as_str().unwrap().to_owned();
@@ -114,7 +87,7 @@ async fn sums_per_page_and_hour_equal_an_independent_count() {
     let (statuses, watermark) = post(&api, "log", &clicks, 500).await;
     assert!(statuses.iter().all(|s| s == "on_time" || s == "late"));
     let counted = shown(&api, "log").await;
-    assert_eq!(counted, independent_count());
+    assert_eq!(counted, independent::count(LOG));
     assert_eq!(counted.values().sum::<i64>(), 10_000);
 
     let before = api.get("/v1/books/log").await.expect(200);

@@ -12,6 +12,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::process::{Child, Command};
@@ -95,8 +96,12 @@ impl Job {
         &mut self.child
     }
 
-    pub(super) async fn ended(mut self) -> Ended {
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+    pub(super) async fn ended(self) -> Ended {
+        self.ended_within(PATIENCE).await
+    }
+
+    pub(super) async fn ended_within(mut self, patience: Duration) -> Ended {
+        let ended = tokio::time::timeout(patience, self.child.wait()).await;
         let Ok(ended) = ended else {
             panic!("the job did not end; it said {}", self.said());
         };

@@ -1,6 +1,5 @@
 //! What is read: files that grow, pipes, access logs.
 
-use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use tokio::io::AsyncWriteExt;
 use super::{Job, LINE, LINE_BYTES, Source, command, logged, row, run};
 use crate::harness::load::counted;
 use crate::harness::{self, until};
+use crate::independent::{PAGE_VIEWS, Tally, judge};
 use crate::real_log;
 
 #[tokio::test]
@@ -87,22 +87,13 @@ async fn consume_counts_an_access_log_as_an_independent_script_does() {
     let arguments = ["--format", "combined"];
     let said = run(&database, &arguments, source).await.well();
     eprintln!("{said}");
-    let mut expected: BTreeMap<(i64, String), i64> = BTreeMap::new();
-    let mut bots = 0;
-    for line in real_log::independent_views().lines() {
-        let fields: Vec<&str> = line.splitn(3, '\t').collect();
-        if pagetide::bot::is_bot(fields[2]) {
-            bots += 1;
-        } else {
-            let key = (fields[0].parse().unwrap(), fields[1].to_owned());
-            *expected.entry(key).or_default() += 1;
-        }
-    }
-    assert_eq!(real_log::shown(&api, "b").await, expected);
+    let expected = Tally::of(&judge(source, PAGE_VIEWS));
+    assert_eq!(real_log::shown(&api, "b").await, expected.counts);
     let (_, state) = row(&database).await.unwrap();
     assert_eq!(state["processed"], 10_000);
+    let bots = expected.skipped["bots"];
     assert_eq!(state["skipped"]["bots"], bots);
-    let views: i64 = expected.values().sum();
+    let views = expected.views();
     assert!(views > 1000 && bots > 100, "{views} views, {bots} bots");
     let again = run(&database, &arguments, source).await.well();
     assert!(again.contains("0 lines in this run"), "{again}");

@@ -12,6 +12,9 @@ pub(crate) mod steps;
 
 use std::time::{Duration, Instant};
 
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
 pub(crate) use api::{Answer, Api};
 pub(crate) use database::Database;
 pub(crate) use server::Server;
@@ -36,4 +39,14 @@ pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>
         assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Where moments are drawn from. The seed is printed; in `PAGETIDE_FAULT_SEED` it brings the same
+/// moments again, as far as the machine does.
+pub(crate) fn chance() -> StdRng {
+    let given = std::env::var("PAGETIDE_FAULT_SEED").ok();
+    let given = given.and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok());
+    let seed = given.unwrap_or_else(rand::random);
+    eprintln!("seed {seed:#018x}");
+    StdRng::seed_from_u64(seed)
 }

@@ -20,7 +20,7 @@ use crate::harness::Api;
 use crate::harness::sse::Event;
 
 /// A moment as answers show it, in milliseconds since the epoch.
-fn ms(time: &Value) -> i64 {
+pub(crate) fn ms(time: &Value) -> i64 {
     let text = time.as_str().unwrap_or_else(|| panic!("no time: {time}"));
     let parsed = chrono::DateTime::parse_from_rfc3339(text).unwrap();
     parsed.timestamp_millis()
@@ -45,11 +45,11 @@ fn clicks(times: &[i64]) -> Value {
 }
 
 /// Numbers that look random and are the same in every run: `SplitMix64`.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// A number from 0 to `bound` - 1.
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -59,22 +59,22 @@ impl Random {
 }
 
 /// Rollup, start, end, group.
-type Key = (String, i64, i64, String);
+pub(crate) type Key = (String, i64, i64, String);
 
 /// A rollup of counts by page.
-fn by_page(name: &str, window: Value) -> Value {
+pub(crate) fn by_page(name: &str, window: Value) -> Value {
     json!({"name": name, "group_by": "page", "aggregate": "count", "window": window})
 }
 
-fn tumbling(size_ms: i64) -> Value {
+pub(crate) fn tumbling(size_ms: i64) -> Value {
     json!({"kind": "tumbling", "size_ms": size_ms})
 }
 
-fn sliding(size_ms: i64, slide_ms: i64) -> Value {
+pub(crate) fn sliding(size_ms: i64, slide_ms: i64) -> Value {
     json!({"kind": "sliding", "size_ms": size_ms, "slide_ms": slide_ms})
 }
 
-fn session(gap_ms: i64) -> Value {
+pub(crate) fn session(gap_ms: i64) -> Value {
     json!({"kind": "session", "gap_ms": gap_ms})
 }
 
@@ -84,7 +84,7 @@ fn key(rollup: &str, window: &Value, group: &str) -> Key {
 }
 
 /// All windows of a rollup, with value and state, as `GET …/counts` shows them.
-async fn counted(api: &Api, book: &str, rollup: &str) -> BTreeMap<Key, (Value, String)> {
+pub(crate) async fn counted(api: &Api, book: &str, rollup: &str) -> BTreeMap<Key, (Value, String)> {
     let items = api.counts(book, rollup).await;
     let counts = items.iter().map(|item| {
         let state = item["state"].as_str().unwrap().to_owned();
@@ -95,7 +95,7 @@ async fn counted(api: &Api, book: &str, rollup: &str) -> BTreeMap<Key, (Value, S
 }
 
 /// All windows, with value and state, as a snapshot shows them.
-async fn in_snapshot(api: &Api, book: &str) -> BTreeMap<Key, (Value, String)> {
+pub(crate) async fn in_snapshot(api: &Api, book: &str) -> BTreeMap<Key, (Value, String)> {
     // With all that is closed.
     let path = format!("/v1/books/{book}/snapshot?since=-62135596800000");
     let snapshot = api.get(&path).await.expect(200);
