@@ -12,7 +12,7 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::clicks::{self, LookFor};
-use super::outcome::{Receipt, Tally};
+use super::outcome::Tally;
 use super::windows::{self, Changes};
 use super::{CommitError, Committed, Refusal};
 use crate::book::chapters::Structures;
@@ -112,23 +112,13 @@ pub async fn commit(
     frame::store(&mut tx, &[&book], &frames).await?;
     let pruned = frame::prune(&mut tx, &mut [&mut book], Pruning::InTurn).await?;
     tx.commit().await?;
+    let committed = Committed::moved(&book, frames.len(), pruned);
     Ok(Committed {
         tally: Tally {
             totals,
-            minted: frames.len() as u64,
-            pruned,
-            ..Tally::default()
+            ..committed.tally
         },
-        replies: vec![Ok(Receipt {
-            fates: Vec::new(),
-            position: book.position,
-            revision: book.revision,
-            watermark: book.progress.watermark,
-            chapters: None,
-            note: None,
-        })],
-        woken: vec![book.id],
-        news: Vec::new(),
+        ..committed
     })
 }
 
