@@ -291,3 +291,17 @@ pub async fn unsettled_since(
     .fetch_one(conn)
     .await
 }
+
+/// Whether the book was ever reopened.
+///
+/// # Errors
+/// What the database says.
+pub async fn was_reopened(conn: &mut PgConnection, id: Uuid) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM book_log WHERE book_id = $1 AND kind = 'reopened')
+           AS "ever!""#,
+        id
+    )
+    .fetch_one(conn)
+    .await
+}

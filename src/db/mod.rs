@@ -135,7 +135,8 @@ pub async fn begin(
 ///
 /// Its planner may only walk indexes in nested loops: whatever the statistics say, every statement of
 /// the transaction looks up by key what it was given in arrays. A row that another transaction holds
-/// for long makes it fail early, so that other books need not wait.
+/// for long makes it fail early, so that other books need not wait; and a statement that nobody waits for
+/// any more ([`crate::ingest::pulse`]) ends by itself, for it holds its books' rows as long as it goes on.
 ///
 /// # Errors
 /// What the database says.
@@ -144,7 +145,7 @@ pub async fn write_connection(options: &PgConnectOptions) -> Result<PgConnection
     let settings = sqlx::raw_sql(
         "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
          SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off; \
-         SET lock_timeout = '2s'",
+         SET lock_timeout = '2s'; SET statement_timeout = '30s'",
     );
     settings.execute(&mut conn).await?;
     Ok(conn)

@@ -134,15 +134,24 @@ async fn fire(
     if book.progress.watermark == Watermark::END_OF_TIME {
         return Ok(());
     }
+    // Nothing else leaves windows that have fired beyond the watermark.
+    if !hot::was_reopened(conn, book.id).await? {
+        return Ok(());
+    }
     let kept = left_alone::kept(book, recount)?;
     let (from, to): (Vec<i16>, Vec<i16>) = kept.iter().map(|kept| (kept.from, kept.to)).unzip();
+    // OFFSET keeps it a look-up by key for each open window: joined, and without statistics yet, all of
+    // one set was walked for each window of the other.
     sqlx::query!(
         "UPDATE windows n SET fired = true
-         FROM unnest($5::smallint[], $6::smallint[]) AS k(from_rollup, to_rollup), windows o
          WHERE n.book_id = $1 AND n.generation = $2 AND NOT n.fired AND n.end_ms > $4
-           AND n.rollup = k.to_rollup AND o.book_id = n.book_id AND o.generation = $3
-           AND o.rollup = k.from_rollup AND o.start_ms = n.start_ms AND o.end_ms = n.end_ms
-           AND o.group_key = n.group_key AND o.fired",
+           AND EXISTS (
+               SELECT FROM unnest($5::smallint[], $6::smallint[]) AS k(from_rollup, to_rollup)
+               JOIN windows o ON o.book_id = $1 AND o.generation = $3
+                    AND o.rollup = k.from_rollup AND o.start_ms = n.start_ms
+                    AND o.end_ms = n.end_ms AND o.group_key = n.group_key
+               WHERE k.to_rollup = n.rollup AND o.fired
+               OFFSET 0)",
         book.id,
         recount.generation,
         book.generation,

@@ -284,6 +284,32 @@ async fn a_recount_of_nothing_is_done_at_once() {
     swept(&database).await;
 }
 
+/// Tens of thousands of windows that have not fired, in two sets of which the database knows nothing yet:
+/// the swap holds the book's row, and must not compare each with each.
+#[tokio::test]
+async fn many_open_windows_are_swapped_as_soon_as_few() {
+    let (database, server): (Database, _) = harness::start().await;
+    let api = server.api();
+    let rollup = json!({"name": "pages", "group_by": "page", "aggregate": "count", "window": tumbling(10_000)});
+    let fields = json!({"rollups": [rollup], "settings": {"max_future_ms": null}});
+    api.book("b", fields).await;
+    super::fill(&database, "b", 40_000).await;
+    for _ in 0..2 {
+        let id = begin(&api, "b").await;
+        let run = ended(&api, "b", &id).await;
+        assert_eq!(
+            (&run["state"], &run["processed"]),
+            (&json!("done"), &json!(40_000))
+        );
+    }
+    assert_eq!(
+        database
+            .number("SELECT count(*) FROM windows WHERE fired")
+            .await,
+        0
+    );
+}
+
 /// What an import has counted stays as it is, and what came live before and after it too.
 #[tokio::test]
 async fn an_imported_log_is_counted_again_as_it_was() {
