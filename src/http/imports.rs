@@ -1,6 +1,7 @@
 //! `POST /v1/books/{book}/imports`: a log as a body of any length.
 
 use std::io::Write;
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::Json;
@@ -33,6 +34,9 @@ const PIECES: usize = 4;
 
 /// How much of a packed body is unpacked at a time: a thousand times as much may come out.
 const UNPACKED_AT_ONCE: usize = 4096;
+
+/// How long the rest of a body is read over that nobody wants any more.
+const READ_OVER: Duration = Duration::from_secs(2);
 
 /// Most bytes of the name of a source.
 const MAX_SOURCE_BYTES: usize = 200;
@@ -126,15 +130,19 @@ pub(super) async fn import(
     let running = import.run(Lines::of_pieces(received), |_| {});
     let mut running = state.tasks.spawn(running);
     let patience = state.receiving.patience();
-    let pumping = pump(body.into_data_stream(), unpacker, pieces, patience);
+    let mut pumping = pin!(pump(body.into_data_stream(), unpacker, pieces, patience));
     let run = tokio::select! {
-        pumped = pumping => {
+        pumped = &mut pumping => {
             let run = running.await;
             pumped?;
             run
         }
-        // It ended before its source.
-        run = &mut running => run,
+        // It ended before its source. A client that is still sending gets to read the answer instead of
+        // a broken connection.
+        run = &mut running => {
+            let _ = timeout(READ_OVER, pumping).await;
+            run
+        }
     };
     let run = run.map_err(|_| RunError::Panicked)??;
     match run.state {
@@ -146,7 +154,8 @@ pub(super) async fn import(
     }
 }
 
-/// Hands a body on piece by piece, as fast as it is read, and its end; without an end it broke off.
+/// Hands a body on piece by piece, as fast as it is read, and its end; without an end it broke off. What
+/// nobody takes any more is read over.
 async fn pump(
     mut body: BodyDataStream,
     mut unpacker: Unpacker,
@@ -158,16 +167,20 @@ async fn pump(
         let next = timeout(patience, body.next()).await;
         let next = next.map_err(|_| Problem::new(Code::Timeout, "the body came too slowly"))?;
         let Some(chunk) = next else {
-            unpacker.check_end().map_err(broken)?;
-            // Nobody takes it any more where the import has ended.
+            if !pieces.is_closed() {
+                unpacker.check_end().map_err(broken)?;
+            }
             let _ = pieces.send(Bytes::new()).await;
             return Ok(());
         };
         let chunk = chunk.map_err(|error| broken(format!("the body broke off: {error}")))?;
+        if pieces.is_closed() {
+            continue;
+        }
         for packed in unpacker.cut(&chunk) {
             let piece = unpacker.unpack(packed).map_err(broken)?;
             if !piece.is_empty() && pieces.send(piece).await.is_err() {
-                return Ok(());
+                break;
             }
         }
     }

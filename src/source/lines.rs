@@ -36,6 +36,8 @@ pub struct Lines {
     /// Where the line began that is too long to be held.
     too_long_since: Option<u64>,
     ended: bool,
+    /// What went wrong behind lines that were given away.
+    failed: Option<SourceError>,
 }
 
 impl Lines {
@@ -68,6 +70,7 @@ impl Lines {
             offset,
             too_long_since: None,
             ended: false,
+            failed: None,
         }
     }
 
@@ -112,11 +115,15 @@ impl Lines {
                 None if self.ended => break,
                 None => {
                     self.make_room();
-                    // An end is found by the next call, which has nothing else to tell; so is an
-                    // error.
-                    let more = self.input.read_what_is_there(&mut self.buffer).await;
-                    if !matches!(more, Ok(1..)) {
-                        break;
+                    // An end is found by the next call, which has nothing else to tell. So is an error,
+                    // which the input may tell only once.
+                    match self.input.read_what_is_there(&mut self.buffer).await {
+                        Ok(1..) => {}
+                        Ok(0) => break,
+                        Err(error) => {
+                            self.failed = Some(error);
+                            break;
+                        }
                     }
                 }
             }
@@ -126,6 +133,9 @@ impl Lines {
 
     /// Reads on, waits for more, or notes the end.
     async fn wait(&mut self) -> Result<(), SourceError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         self.make_room();
         if self.input.read(&mut self.buffer).await? > 0 {
             return Ok(());

@@ -134,10 +134,9 @@ async fn fire(
     if book.progress.watermark == Watermark::END_OF_TIME {
         return Ok(());
     }
-    // Nothing else leaves windows that have fired beyond the watermark.
-    if !hot::was_reopened(conn, book.id).await? {
-        return Ok(());
-    }
+    // Beyond the watermark have fired sessions of which a part had, and whatever the close of a book that
+    // was reopened has fired.
+    let reopened = hot::was_reopened(conn, book.id).await?;
     let kept = left_alone::kept(book, recount)?;
     let (from, to): (Vec<i16>, Vec<i16>) = kept.iter().map(|kept| (kept.from, kept.to)).unzip();
     // OFFSET keeps it a look-up by key for each open window: joined, and without statistics yet, all of
@@ -145,6 +144,7 @@ async fn fire(
     sqlx::query!(
         "UPDATE windows n SET fired = true
          WHERE n.book_id = $1 AND n.generation = $2 AND NOT n.fired AND n.end_ms > $4
+           AND (n.session OR $7::boolean)
            AND EXISTS (
                SELECT FROM unnest($5::smallint[], $6::smallint[]) AS k(from_rollup, to_rollup)
                JOIN windows o ON o.book_id = $1 AND o.generation = $3
@@ -158,6 +158,7 @@ async fn fire(
         watermark_ms,
         &from,
         &to,
+        reopened,
     )
     .execute(conn)
     .await?;
