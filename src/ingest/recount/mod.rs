@@ -5,7 +5,7 @@
 //! it begins is read by the index of the ids, in short transactions, each of which writes its windows
 //! and its place together; what comes since is noted by the commits that log it ([`note`]), and read
 //! from there in its order. Only the last few, and the swap itself, are done while the book's row is
-//! held ([`swap`]). Whatever is killed, it goes on from its place.
+//! held ([`swap()`]). Whatever is killed, it goes on from its place.
 //!
 //! **Called by** [`crate::runs`], and for the swap by the lane.
 
