@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::cursor::Bounds;
+use super::lent::Lent;
 use super::older::Older;
 use super::ring::{Encoded, Page, RING_BYTES, Ring};
 use super::state;
@@ -73,7 +74,7 @@ pub struct Feed {
     /// Commits that were told of so far; moved with the ring held.
     tells: AtomicU64,
     /// Held while older frames are read, so that many readers cost one query.
-    backfill: tokio::sync::Mutex<()>,
+    backfill: tokio::sync::Mutex<Lent>,
     /// The snapshot that was read last, for all readers that begin with one.
     pub(super) snapshot: tokio::sync::Mutex<Option<state::Encoded>>,
 }
@@ -92,7 +93,7 @@ impl Feed {
             wakes: AtomicU64::new(1),
             ring: Mutex::new(Ring::unknown()),
             tells: AtomicU64::new(0),
-            backfill: tokio::sync::Mutex::new(()),
+            backfill: tokio::sync::Mutex::default(),
             snapshot: tokio::sync::Mutex::new(None),
         }
     }
@@ -198,7 +199,8 @@ impl Feed {
 
     /// The frames after `cursor`, which the ring does not reach back to, at most `most` bytes of
     /// them but at least one. Reads a block of the newest frames before the ring, for whoever else
-    /// comes back; where the ring is full, a page for this reader alone.
+    /// comes back; where the ring is full, a page for this reader, and for whoever asks for the same
+    /// while it holds it.
     ///
     /// # Errors
     /// What the buffer says.
@@ -208,7 +210,7 @@ impl Feed {
         cursor: i64,
         most: usize,
     ) -> Result<Page, O::Error> {
-        let _one_at_a_time = self.backfill.lock().await;
+        let mut one_at_a_time = self.backfill.lock().await;
         loop {
             match self.page(cursor, most) {
                 Page::Older => {}
@@ -219,6 +221,16 @@ impl Feed {
                 (ring.after(), ring.room())
             };
             let full = room == 0;
+            let oldest = self
+                .head
+                .borrow()
+                .map_or(i64::MAX, |head| head.bounds.oldest);
+            if full
+                && oldest <= cursor + 1
+                && let Some(frames) = one_at_a_time.find(cursor)
+            {
+                return Ok(Page::Frames(frames));
+            }
             let block = if full {
                 buffer.oldest_first(cursor, after, most).await?
             } else {
@@ -244,7 +256,7 @@ impl Feed {
                 // There is nothing up to the ring.
                 return Ok(self.page(after, most));
             }
-            return Ok(Page::Frames(block.frames));
+            return Ok(Page::Frames(one_at_a_time.lend(cursor, block.frames)));
         }
     }
 }

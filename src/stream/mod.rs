@@ -4,7 +4,7 @@
 //! ([`follow`]): wait for a wake-up, read the page after the cursor, write it. Replay, live and
 //! slow readers are the same code. [`hub`] reads what is new of the books that are watched, once
 //! for all their readers, into the [`feed`] of each, whose [`ring`] holds the newest frames; those
-//! before them come from the buffer (`older`).
+//! before them come from the buffer (`older`), and are shared while somebody holds them (`lent`).
 //! [`stall`] cuts off who takes nothing. [`announce`] carries wake-ups between processes.
 //! [`state`] is the snapshot that a reader begins with; [`sessions`] knows which of them it shows.
 
@@ -15,6 +15,7 @@ pub mod feed;
 mod feed_tests;
 pub mod follow;
 pub mod hub;
+mod lent;
 mod news;
 mod older;
 pub mod ring;

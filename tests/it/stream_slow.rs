@@ -155,7 +155,7 @@ async fn many_readers_that_replay_and_do_not_read_cost_little_memory() {
         grown / MEGABYTE
     );
     assert!(
-        grown < 40 * MEGABYTE,
+        grown < 25 * MEGABYTE,
         "{} MiB for 80 readers",
         grown / MEGABYTE
     );
