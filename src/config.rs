@@ -120,6 +120,10 @@ pub struct ServeConfig {
     /// if there is none.
     #[arg(long, env = "PAGETIDE_ADMIN_TOKEN", hide_env_values = true)]
     pub admin_token: Option<String>,
+    /// The address at which people reach this server, for links and snippets [default: the one that
+    /// the dashboard was opened at]
+    #[arg(long, env = "PAGETIDE_PUBLIC_URL", value_parser = public_url)]
+    pub public_url: Option<String>,
     /// Origins whose pages may call, separated by commas, besides those that books list.
     #[arg(
         long,
@@ -259,4 +263,17 @@ fn default_data_dir() -> PathBuf {
         env("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"))
     };
     folder.join("pagetide")
+}
+
+/// An address of pages, without the slash at its end.
+fn public_url(text: &str) -> Result<String, String> {
+    let plain = text.trim_end_matches('/');
+    let rest = plain.strip_prefix("https://");
+    let rest = rest.or_else(|| plain.strip_prefix("http://"));
+    match rest {
+        Some(rest) if !rest.is_empty() && !rest.contains(['?', '#', ' ', '"', '<']) => {
+            Ok(plain.to_owned())
+        }
+        _ => Err("an address such as https://stats.example.org".to_owned()),
+    }
 }

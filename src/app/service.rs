@@ -165,6 +165,7 @@ impl Service {
             rates,
             receiving: Receiving::new(receive_timeout, config.advanced.bodies_max_bytes),
             ignored: config.ignore_ips.clone(),
+            public_url: config.public_url.clone(),
             aside: Aside::default(),
             purge,
             pool: pool.clone(),

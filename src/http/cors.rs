@@ -2,7 +2,7 @@
 //!
 //! **Promises.** An origin of the process may read everything, one that a book lists what concerns
 //! that book, both with credentials. Clicks sent with a `key` to a book that lists none may be sent
-//! from anywhere, and the answer read without credentials; the description of the interface, too.
+//! from anywhere, and the answer read without credentials; the description of the interface and `/client.js`, too.
 //! Every other answer is read by no other origin.
 //!
 //! **Nothing is told of books that the caller may not know of.** A preflight carries no credentials,
@@ -86,7 +86,7 @@ impl Reach {
     fn of<B>(request: &Request<B>, method: &[u8]) -> Self {
         let uri = request.uri();
         let path = uri.path();
-        if ["/openapi.json", "/openapi.yaml"].contains(&path) {
+        if ["/openapi.json", "/openapi.yaml", "/client.js"].contains(&path) {
             return Self::Open;
         }
         // A session is of use to the pages of a book, and opened with a token that the page has.

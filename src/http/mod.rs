@@ -19,6 +19,7 @@ mod extract;
 mod health;
 mod imports;
 mod notes;
+mod pages;
 pub mod openapi;
 mod problem;
 mod problems;
@@ -96,6 +97,7 @@ pub(crate) fn service(state: AppState) -> impl serve::Service {
     let (router, _) = documented().split_for_parts();
     let router: Router = router
         .merge(openapi::routes())
+        .merge(pages::routes())
         .merge(problems::routes())
         .fallback(|| async { Problem::not_found() })
         // The router adds which methods there are.

@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) visitors: Arc<Visitors>,
     /// Whose clicks with a key are left out.
     pub(crate) ignored: Networks,
+    /// The address at which people reach this server, where it was told.
+    pub(crate) public_url: Option<String>,
     /// Where large bodies are read.
     pub(crate) aside: Aside,
     /// Rings when a book was deleted, so that its rows are removed.

@@ -126,6 +126,8 @@ impl Follow {
             "watermark": head.watermark.shown(),
             "at_rest": head.bounds.at_rest,
             "server_time": Timestamp::now(),
+            // So that a client knows how long silence may last.
+            "heartbeat_ms": u64::try_from(self.options.heartbeat.as_millis()).unwrap_or(u64::MAX),
         });
         let id = resync.is_none().then_some(self.cursor);
         self.push("hello", Some(reconnect_ms()), &hello, id);
