@@ -47,6 +47,14 @@ const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("etag, location, retry-after, www-authenticate, x-request-id");
 
+/// What is the same for everyone.
+const OPEN: [&str; 4] = [
+    "/openapi.json",
+    "/openapi.yaml",
+    "/client.js",
+    "/client-state.js",
+];
+
 /// For how long a browser need not ask again, in seconds; the most that Chromium takes.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
@@ -86,7 +94,7 @@ impl Reach {
     fn of<B>(request: &Request<B>, method: &[u8]) -> Self {
         let uri = request.uri();
         let path = uri.path();
-        if ["/openapi.json", "/openapi.yaml", "/client.js"].contains(&path) {
+        if OPEN.contains(&path) {
             return Self::Open;
         }
         // A session is of use to the pages of a book, and opened with a token that the page has.

@@ -1,4 +1,5 @@
-//! The pages: the dashboard, what it is made of, and `/client.js` for the dashboards of others.
+//! The pages: the dashboard, what it is made of, and `/client.js`, with what it
+//! imports, for the dashboards of others.
 //!
 //! The files of `src/dashboard` are in the binary; a debug build reads them from there. They are the
 //! same for everyone, so they say nothing of any book; what a viewer may see, the interface decides.
@@ -44,7 +45,11 @@ pub(super) fn routes() -> Router<AppState> {
         .route("/books/{book}", get(dashboard))
         .route("/share/{book}", get(dashboard))
         .route("/assets/{file}", get(asset))
-        .route("/client.js", get(client))
+        .route("/client.js", get(|headers| client("client.js", headers)))
+        .route(
+            "/client-state.js",
+            get(|headers| client("client-state.js", headers)),
+        )
 }
 
 /// One page for all; its script looks at the address.
@@ -59,15 +64,15 @@ async fn dashboard(State(state): State<AppState>) -> Result<Response, Problem> {
 }
 
 async fn asset(PathPart(name): PathPart, headers: HeaderMap) -> Result<Response, Problem> {
-    let file = Files::get(&name).filter(|_| name != "index.html");
+    let file = Files::get(&name);
     let file = file.ok_or_else(Problem::not_found)?;
     let kind = content_type(&name).ok_or_else(Problem::not_found)?;
     Ok(served(file, kind, &headers))
 }
 
 /// Pages of other origins may load it, as a module too.
-async fn client(headers: HeaderMap) -> Result<Response, Problem> {
-    let file = Files::get("client.js").ok_or_else(Problem::not_found)?;
+async fn client(name: &str, headers: HeaderMap) -> Result<Response, Problem> {
+    let file = Files::get(name).ok_or_else(Problem::not_found)?;
     let mut response = served(file, JAVASCRIPT, &headers);
     let cross_origin = HeaderValue::from_static("cross-origin");
     let headers = response.headers_mut();
