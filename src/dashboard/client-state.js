@@ -20,8 +20,9 @@
 
 const END_OF_TIME = Date.parse("9999-12-31T23:59:59.999Z");
 
-/** Closed windows of each rollup that are kept, as a snapshot has them; half as many again may be. */
+/** Closed windows of each rollup that are kept, as a snapshot has them, and how many more there may be. */
 const KEPT = 60;
+const MORE = 6;
 
 /** A moment of the server's in ms; null stays null. */
 export const time = (text) => (text === null || text === undefined ? null : Date.parse(text));
@@ -145,7 +146,7 @@ export class State {
       window.fired ||= pane.pane !== "early";
       window.truncated ||= pane.truncated === true;
       changed.push({ rollup: rollup.name, window, pane: pane.pane, before });
-      if (rollup.windows.size > 1.5 * KEPT + rollup.open) this.#forget(rollup);
+      if (rollup.windows.size > KEPT + MORE + rollup.open) this.#forget(rollup);
     }
     return changed;
   }

@@ -45,10 +45,13 @@ pub(super) fn routes() -> Router<AppState> {
         .route("/books/{book}", get(dashboard))
         .route("/share/{book}", get(dashboard))
         .route("/assets/{file}", get(asset))
-        .route("/client.js", get(|headers| client("client.js", headers)))
+        .route(
+            "/client.js",
+            get(async |headers| client("client.js", &headers)),
+        )
         .route(
             "/client-state.js",
-            get(|headers| client("client-state.js", headers)),
+            get(async |headers| client("client-state.js", &headers)),
         )
 }
 
@@ -71,9 +74,9 @@ async fn asset(PathPart(name): PathPart, headers: HeaderMap) -> Result<Response,
 }
 
 /// Pages of other origins may load it, as a module too.
-async fn client(name: &str, headers: HeaderMap) -> Result<Response, Problem> {
+fn client(name: &str, headers: &HeaderMap) -> Result<Response, Problem> {
     let file = Files::get(name).ok_or_else(Problem::not_found)?;
-    let mut response = served(file, JAVASCRIPT, &headers);
+    let mut response = served(file, JAVASCRIPT, headers);
     let cross_origin = HeaderValue::from_static("cross-origin");
     let headers = response.headers_mut();
     headers.insert(CROSS_ORIGIN_RESOURCE_POLICY, cross_origin);

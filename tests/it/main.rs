@@ -28,6 +28,7 @@ mod cors;
 mod counts;
 mod counts_queries;
 mod counts_sessions;
+mod dashboard;
 mod embedded;
 mod faults;
 mod flood;

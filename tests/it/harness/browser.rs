@@ -102,9 +102,14 @@ impl Browser {
             ("Network.enable", json!({})),
             ("Network.setExtraHTTPHeaders", json!({"headers": headers})),
         ] {
-            let body = json!({"cmd": cmd, "params": params});
-            self.command("goog/cdp/execute", body).await;
+            self.cdp(cmd, params).await;
         }
+    }
+
+    /// What a command of Chromium's own protocol gives.
+    pub(crate) async fn cdp(&self, cmd: &str, params: Value) -> Value {
+        let body = json!({"cmd": cmd, "params": params});
+        self.command("goog/cdp/execute", body).await
     }
 }
 
