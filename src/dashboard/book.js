@@ -30,7 +30,7 @@ export async function bookView(root, app, slug, { shared }) {
     book: slug, url: location.origin, session: shared ? () => app.api.open() : undefined,
   });
   await known(book);
-  const may = shared ? { manage: false } : await permissions(app.api, book.state.book);
+  const may = shared ? { manage: false, shared } : await permissions(app.api, book.state.book);
   const page = new Page(app, book, may);
   root.append(page.root);
   return () => page.close();
@@ -79,6 +79,7 @@ class Page {
 
   constructor(app, book, may) {
     this.app = app;
+    this.shared = may.shared === true;
     this.book = book;
     const { slug } = book.state.book;
     this.connection = new Connection();
@@ -94,7 +95,9 @@ class Page {
       { id: "chapters", title: "Chapters", column: "Chapter", empty: "No clicks in chapters in this time." },
       (id) => (id === "" ? "In no chapter" : this.structure.titles.get(id) ?? id));
     this.title = el("h1", {});
-    this.banner = el("p", { class: "notice", hidden: true });
+    this.words = el("span", {});
+    this.login = el("button", { type: "button", hidden: true, onclick: () => app.login() }, "Log in again");
+    this.banner = el("p", { class: "notice row between", role: "status", hidden: true }, this.words, this.login);
     this.failed = el("div", { class: "failed" });
     this.subtitle = el("span", { class: "hint" });
     this.root = this.#layout(may);
@@ -234,8 +237,7 @@ class Page {
     this.now.draw(book, this.controls.rollup.value);
     this.details.draw(book, this.controls.rollup.value);
     this.waiting.hidden = state.totals.received > 0;
-    this.banner.hidden = state.book.status !== "closed";
-    text(this.banner, "This book is finished: every number is final.");
+    this.#sayWhatHasEnded();
     if (stale.chapters) this.structure = new Chapters(state.chapters, state.book.settings.canonical_pages);
     if (this.series) this.#drawSeries(stale);
     if (stale.notes || stale.all) {
@@ -247,6 +249,14 @@ class Page {
     this.manage?.draw();
     this.#stale = { all: false, notes: false, runs: false, chapters: false };
     this.#announce();
+  }
+
+  #sayWhatHasEnded() {
+    const { connection, state } = this.book;
+    const loggedOut = connection.state === "denied" && connection.reason === "401" && !this.shared;
+    this.banner.hidden = state.book.status !== "closed" && !loggedOut;
+    text(this.words, loggedOut ? "Your login has ended; the numbers are as they were." : "This book is finished: every number is final.");
+    this.login.hidden = !loggedOut;
   }
 
   #drawSeries(stale) {

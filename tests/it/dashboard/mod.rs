@@ -1,5 +1,6 @@
 //! The dashboard, in a real browser.
 
+mod client;
 mod load;
 mod outage;
 
