@@ -67,6 +67,8 @@ pub struct Caller {
     pub books: Option<Vec<Uuid>>,
     /// When it ends by itself.
     pub expires_at: Option<Timestamp>,
+    /// When the token ends by itself; of a session, that is the token that it was opened with.
+    pub token_expires_at: Option<Timestamp>,
 }
 
 /// How a deed is judged.
@@ -90,6 +92,7 @@ impl Caller {
             scopes: vec![Scope::Admin],
             books: None,
             expires_at: None,
+            token_expires_at: None,
         }
     }
 
@@ -140,6 +143,20 @@ impl Caller {
         };
         all_mine && !scopes.contains(&Scope::Admin)
     }
+
+    /// When a token that it makes with `scopes` ends at the latest. Nothing outlives the token that
+    /// stands behind it. A session is left behind only by what merely writes or reads: the key in a
+    /// book's pages and the link to its dashboard are made in a browser, and stay when it has long
+    /// logged out, but no browser gets a way to change things that lasts longer than its login.
+    #[must_use]
+    pub fn gives_until(&self, scopes: &[Scope]) -> Option<Timestamp> {
+        let lasting = |scope: &Scope| matches!(scope, Scope::Write | Scope::Read);
+        if scopes.iter().all(lasting) {
+            self.token_expires_at
+        } else {
+            self.expires_at
+        }
+    }
 }
 
 #[cfg(test)]
@@ -153,6 +170,7 @@ mod tests {
             scopes: scopes.to_vec(),
             books: books.map(<[Uuid]>::to_vec),
             expires_at: None,
+            token_expires_at: None,
         }
     }
 

@@ -148,6 +148,7 @@ impl Sessions {
             scopes,
             books,
             expires_at: Some(Timestamp::saturating_from_millis(end)),
+            token_expires_at: row.token_expires_ms.map(Timestamp::saturating_from_millis),
         })))
     }
 

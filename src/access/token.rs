@@ -209,6 +209,7 @@ impl Tokens {
                 scopes: token.scopes,
                 books: token.books,
                 expires_at: token.expires_at,
+                token_expires_at: token.expires_at,
             })
         }))
     }

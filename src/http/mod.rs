@@ -85,7 +85,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(tokens::create, tokens::list))
         .routes(routes!(tokens::delete))
         .routes(routes!(sessions::create))
-        .routes(routes!(sessions::delete))
+        .routes(routes!(sessions::read, sessions::delete))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))

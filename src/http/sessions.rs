@@ -16,6 +16,8 @@ use super::no_store;
 use super::problem::{Code, Problem, ProblemBody};
 
 use super::state::AppState;
+use super::tokens::books_named;
+use crate::access::scope::Scope;
 use crate::access::session::{self, DEFAULT_TTL_MS, MAX_TTL_MS};
 use crate::book::FieldError;
 use crate::time::Timestamp;
@@ -80,6 +82,38 @@ pub(super) async fn create(
     };
     let answer = no_store((StatusCode::CREATED, Json(body)).into_response());
     Ok(with_cookie(answer, set))
+}
+
+/// Who calls.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Current {
+    /// When the session or token ends by itself; null: never.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    expires_at: Option<Timestamp>,
+    /// Whether it may do everything.
+    admin: bool,
+    /// With which books: ids, or `["*"]`.
+    books: Vec<String>,
+    /// What it gives.
+    scopes: Vec<Scope>,
+}
+
+/// Read who calls
+///
+/// What the session, or the token, that the request is authorised by may do, and for how long.
+#[utoipa::path(
+    get, path = "/v1/sessions/current", tag = "sessions",
+    responses((status = 200, description = "What it may do", body = Current))
+)]
+pub(super) async fn read(auth: Auth) -> Response {
+    let caller = &auth.0;
+    let body = Current {
+        expires_at: caller.expires_at,
+        admin: caller.is_admin(),
+        books: books_named(caller.sees()),
+        scopes: caller.scopes.clone(),
+    };
+    no_store(Json(body).into_response())
 }
 
 /// End the session

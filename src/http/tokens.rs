@@ -53,19 +53,25 @@ fn body(token: Token, secret: Option<String>) -> TokenBody {
     TokenBody {
         id: token.id,
         token: secret,
-        books: match token.books {
-            None => vec!["*".to_owned()],
-            Some(ids) => ids.iter().map(Uuid::to_string).collect(),
-        },
+        books: books_named(token.books.as_deref()),
         scopes: token.scopes,
         label: token.label,
         expires_at: token.expires_at,
     }
 }
 
+/// Books as they are named in answers: ids, or `*` for all.
+pub(super) fn books_named(books: Option<&[Uuid]>) -> Vec<String> {
+    match books {
+        None => vec!["*".to_owned()],
+        Some(ids) => ids.iter().map(Uuid::to_string).collect(),
+    }
+}
+
 /// Make a token
 ///
-/// Whoever manages a book may make tokens for it.
+/// Whoever manages a book may make tokens for it. None outlives the token that made it; one that
+/// was made with a session ends with that, unless it only writes or reads.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "tokens",
     request_body = TokenCreate,
@@ -109,15 +115,15 @@ pub(super) async fn create(
         return Err(Problem::new(Code::Forbidden, detail));
     }
     let secret = token::generate();
+    let bound = auth.0.gives_until(&new.scopes);
     let token = Token {
         id: Uuid::now_v7(),
         books,
         scopes: new.scopes,
         label: new.label,
-        // No token outlives the one that made it.
-        expires_at: match (expires_at.flatten(), auth.0.expires_at) {
-            (Some(asked), Some(own)) => Some(asked.min(own)),
-            (asked, own) => asked.or(own),
+        expires_at: match (expires_at.flatten(), bound) {
+            (Some(asked), Some(bound)) => Some(asked.min(bound)),
+            (asked, bound) => asked.or(bound),
         },
     };
     token::insert(&state.pool, &token, &secret, now).await?;

@@ -118,7 +118,8 @@ impl Scene {
     async fn address(&self, path: &str) -> String {
         let there = path
             .replace("{book}", &self.book)
-            .replace("{code}", "not_found");
+            .replace("{code}", "not_found")
+            .replace("{file}", "app.js");
         if path.contains("/dead-letters/{id}") {
             let letter = Uuid::new_v4();
             let sql = format!(

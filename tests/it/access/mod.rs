@@ -1,5 +1,6 @@
 //! Who may do what with which book.
 
+mod callers;
 mod deeds;
 mod ends;
 mod from_elsewhere;

@@ -27,7 +27,7 @@ pub(super) fn by_cookie(api: &Api, session: &str, method: Method, path: &str) ->
     )
 }
 
-async fn get_by_cookie(api: &Api, session: &str, path: &str) -> Answer {
+pub(super) async fn get_by_cookie(api: &Api, session: &str, path: &str) -> Answer {
     Answer::of(by_cookie(api, session, Method::GET, path)).await
 }
 
@@ -125,25 +125,6 @@ async fn a_session_gives_what_its_token_gives_and_no_longer() {
     assert_eq!(Answer::of(patch).await.problem(403), "forbidden");
     let metrics = get_by_cookie(&api, own, "/metrics").await;
     assert_eq!(metrics.problem(403), "forbidden");
-}
-
-#[tokio::test]
-async fn what_a_session_makes_does_not_outlive_it() {
-    let (_database, server) = start().await;
-    let api = server.api();
-    api.plain_book("b", 1000, 0).await;
-    let manager = token(&api, &["b"], &["manage"]).await;
-    let opened = open(&api.with_token(secret(&manager)), json!({"ttl_ms": 60_000})).await;
-    let new = json!({"books": ["b"], "scopes": ["read"]});
-    let post = by_cookie(&api, session(&opened), Method::POST, "/v1/tokens").json(&new);
-    let made = Answer::of(post).await.expect(201);
-    assert_eq!(made["expires_at"], opened["expires_at"]);
-    // Nor does it open another of itself: that would have no end.
-    let post = by_cookie(&api, session(&opened), Method::POST, "/v1/sessions").json(&json!({}));
-    assert_eq!(Answer::of(post).await.problem(401), "unauthorized");
-    // And it is no token.
-    let as_token = api.with_token(session(&opened)).get("/v1/books/b").await;
-    assert_eq!(as_token.problem(401), "unauthorized");
 }
 
 #[tokio::test]

@@ -11,6 +11,12 @@ pub(super) const ROWS: &[Row] = &[
     ("GET", "/openapi.json", "", 200, [200; 6]),
     ("GET", "/openapi.yaml", "", 200, [200; 6]),
     ("GET", "/problems/{code}", "", 200, [200; 6]),
+    ("GET", "/", "", 200, [200; 6]),
+    ("GET", "/new", "", 200, [200; 6]),
+    ("GET", "/books/{book}", "", 200, [200; 6]),
+    ("GET", "/share/{book}", "", 200, [200; 6]),
+    ("GET", "/assets/{file}", "", 200, [200; 6]),
+    ("GET", "/client.js", "", 200, [200; 6]),
     ("GET", "/metrics", "", 401, [403, 403, 403, 403, 403, 200]),
     ("GET", "/v1/books", "", 401, [200; 6]),
     (
@@ -210,6 +216,7 @@ pub(super) const ROWS: &[Row] = &[
         401,
         [201, 201, 201, 401, 201, 201],
     ),
+    ("GET", "/v1/sessions/current", "", 401, [200; 6]),
     (
         "DELETE",
         "/v1/sessions/current",
