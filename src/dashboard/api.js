@@ -64,7 +64,12 @@ export class Api {
       throw new Refused(answer.status, await problem(answer));
     }
     if (answer.status === 204) return null;
-    return as === "text" ? answer.text() : answer.json();
+    try {
+      return await (as === "text" ? answer.text() : answer.json());
+    } catch {
+      // Cut off in the middle.
+      throw new Refused(0, {});
+    }
   }
 
   /** The session of a shared page; opened once. */
@@ -74,6 +79,12 @@ export class Api {
       throw error;
     });
     return this.session;
+  }
+
+  /** A new session of a shared page, for the one before it has ended. */
+  renew() {
+    this.session = null;
+    return this.open();
   }
 
   /** Every item of a list, page after page. */

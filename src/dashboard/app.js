@@ -36,9 +36,10 @@ function view() {
   const slug = name && decodeURIComponent(name);
   if (place === "share") {
     const token = location.hash.slice(1);
-    return (root) => bookView(root, { ...app, api: new Api({ token }) }, slug, { shared: true });
+    const visitor = { ...app, api: new Api({ token }) };
+    return (root, left) => bookView(root, visitor, slug, { shared: true, left });
   }
-  if (place === "books") return (root) => bookView(root, app, slug, { shared: false });
+  if (place === "books") return (root, left) => bookView(root, app, slug, { shared: false, left });
   if (place === "new") return (root) => newBookView(root, app);
   return (root) => booksView(root, app);
 }
@@ -55,8 +56,9 @@ function heading(shared) {
 async function logOut() {
   try {
     await app.api.call("/v1/sessions/current", { method: "DELETE" });
-  } catch {
-    // It has ended already, or ends by itself.
+  } catch (error) {
+    // One that has ended already is as good.
+    if (![401, 404].includes(error.status)) return void top.append(alert(`Not logged out: ${error.message}`));
   }
   app.go("/");
 }
@@ -64,16 +66,18 @@ async function logOut() {
 /** Ends what is shown and shows something else. */
 async function render(draw) {
   leave?.();
-  leave = undefined;
+  const left = new AbortController();
+  leave = () => left.abort();
   const root = el("div", { class: "view" });
   main.replaceChildren(root);
   main.setAttribute("aria-busy", "true");
   try {
-    const end = await draw(root);
+    const end = await draw(root, left.signal);
     // Something else may have been asked for meanwhile.
-    if (root.isConnected) leave = end;
-    else end?.();
+    if (left.signal.aborted) end?.();
+    else leave = () => [() => left.abort(), end].forEach((leaving) => leaving?.());
   } catch (error) {
+    if (left.signal.aborted) return;
     if (error instanceof Refused && error.status === 401 && !location.pathname.startsWith("/share")) {
       return app.login();
     }

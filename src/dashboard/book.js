@@ -8,11 +8,13 @@ import { Manage } from "./manage.js";
 import { Notes } from "./notes.js";
 import { Controls, firstRollup, pagesBeside } from "./range.js";
 import { Runs } from "./runs.js";
-import { LiveSeries, PastSeries, step } from "./series.js";
+import { LiveSeries } from "./live-series.js";
+import { PastSeries } from "./past-series.js";
+import { step } from "./series.js";
 import { Connection, Details, Now } from "./status.js";
 import { Chapters, GroupTable } from "./tables.js";
 import { snippetPanel } from "./new.js";
-import { zone } from "./words.js";
+import { span, zone } from "./words.js";
 
 /** Shortest time between two drawings. */
 const DRAW_MS = 200;
@@ -22,24 +24,30 @@ const DRAW_MS = 200;
  * @param {HTMLElement} root
  * @param {object} app
  * @param {string} slug
- * @param {{shared: boolean}} how shared: read-only, with the token of the link
+ * @param {{shared: boolean, left: AbortSignal}} how shared: read-only, with the token of the link; left:
+ *   told when the view is left, which may be before it is there
  * @returns {Promise<() => void>}
  */
-export async function bookView(root, app, slug, { shared }) {
+export async function bookView(root, app, slug, { shared, left }) {
   const book = new Book({
-    book: slug, url: location.origin, session: shared ? () => app.api.open() : undefined,
+    book: slug, url: location.origin, session: shared ? () => app.api.renew() : undefined,
   });
-  await known(book);
+  left.addEventListener("abort", () => book.close());
+  const connection = new Connection();
+  root.append(connection.root);
+  await known(book, connection);
+  connection.root.remove();
   const may = shared ? { manage: false, shared } : await permissions(app.api, book.state.book);
   const page = new Page(app, book, may);
   root.append(page.root);
   return () => page.close();
 }
 
-/** Waits for the first snapshot; a refusal is thrown. */
-function known(book) {
+/** Waits for the first snapshot, and says why it does not come; a refusal is thrown. */
+function known(book, connection) {
   return new Promise((done, refused) => {
     const look = () => {
+      connection.draw(book);
       const { state, reason } = book.connection;
       if (state === "denied") {
         book.close();
@@ -65,7 +73,7 @@ async function permissions(api, { id, slug }) {
     const here = books.includes("*") || books.includes(id) || books.includes(slug);
     return { manage: caller.admin || (here && caller.scopes.includes("manage")), admin: caller.admin };
   } catch (error) {
-    if (error instanceof Refused) return { manage: false };
+    if ([401, 403, 404].includes(error.status)) return { manage: false };
     throw error;
   }
 }
@@ -87,8 +95,10 @@ class Page {
     this.chart = new Chart();
     this.details = new Details();
     this.controls = new Controls(() => this.#choose());
-    this.notes = new Notes(app.api, slug, may.manage);
-    this.runs = new Runs(app.api, slug, may.manage);
+    // Of a finished book no stream tells what was done.
+    const done = () => book.refresh();
+    this.notes = new Notes(app.api, slug, may.manage, done);
+    this.runs = new Runs(app.api, slug, may.manage, done);
     this.manage = may.manage ? new Manage(app, book) : null;
     this.pages = new GroupTable({ id: "pages", title: "Pages", column: "Page", empty: "No clicks in this time." });
     this.chapters = new GroupTable(
@@ -148,6 +158,8 @@ class Page {
   }
 
   close() {
+    this.#asking += 1;
+    this.closed = true;
     this.book.removeEventListener("change", this.onChange);
     this.book.removeEventListener("connection", this.onConnection);
     this.book.close();
@@ -163,6 +175,7 @@ class Page {
     const { rollup, past } = this.controls.choice;
     const { rollups } = this.book.state;
     const beside = pagesBeside(rollups, rollup);
+    this.changedSince = false;
     const make = async (name) => {
       if (!past) return new LiveSeries(this.book, name);
       const page = { now: () => this.book.now(), drawn: () => this.#schedule() };
@@ -173,17 +186,19 @@ class Page {
     this.chart.root.setAttribute("aria-busy", "true");
     try {
       const series = await make(rollup);
-      const pages = beside === null || beside === rollup ? series : await make(beside);
-      if (asking !== this.#asking) return void [series, pages].forEach((s) => s.close());
+      const pages = beside === null ? null : beside === rollup ? series : await make(beside);
+      if (asking !== this.#asking) return void [series, pages].forEach((s) => s?.close());
       this.series?.close();
       if (this.beside !== this.series) this.beside?.close();
       this.series = series;
       this.beside = pages;
-      this.failed.replaceChildren();
+      this.refused = null;
+      // What came while they were asked for, nobody has told them.
+      if (this.changedSince && past) this.#tell({ all: true, panes: [] });
       this.#stale.all = true;
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      if (asking === this.#asking) this.failed.replaceChildren(alert(error.words));
+      if (asking === this.#asking) this.refused = error;
     } finally {
       if (asking === this.#asking) this.chart.root.removeAttribute("aria-busy");
     }
@@ -194,7 +209,7 @@ class Page {
     if (detail.all) {
       Object.assign(this.#stale, { notes: true, runs: true, chapters: true });
       const { rollups } = this.book.state;
-      if ([...rollups.keys()].join() !== [...this.controls.rollups.keys()].join()) {
+      if (specs(rollups) !== specs(this.controls.rollups)) {
         const kept = rollups.has(this.series?.name) ? this.series.name : firstRollup(rollups.values());
         this.controls.offer(rollups, kept, "live");
         this.#choose();
@@ -205,9 +220,14 @@ class Page {
     if (detail.type === "note") this.#stale.notes = true;
     if (detail.type === "progress") this.#stale.runs = true;
     if (detail.type === "chapter") this.#stale.chapters = true;
+    this.changedSince = true;
+    this.#tell(detail);
+    this.#schedule();
+  }
+
+  #tell(detail) {
     this.series?.change(detail);
     if (this.beside !== this.series) this.beside?.change(detail);
-    this.#schedule();
   }
 
   #tick() {
@@ -217,7 +237,7 @@ class Page {
   }
 
   #schedule() {
-    if (this.#frame) return;
+    if (this.#frame || this.closed) return;
     const draw = () => {
       this.#frame = 0;
       if (performance.now() - this.#drawnAt < DRAW_MS) return this.#schedule();
@@ -266,26 +286,35 @@ class Page {
       this.chart.move(series);
       if (series.bars.size > 0) this.chart.update(series, series.bars);
     }
-    const anew = beside.all || stale.all || stale.chapters;
-    if (anew || beside.groups.size > 0) {
-      const line = (group) => beside.line(group);
-      this.pages.draw(beside.totals, anew ? null : beside.groups, line);
-      // Of the past each line is a question of its own: pages alone are worth it.
-      this.#drawChapters(anew, beside instanceof LiveSeries ? line : () => null);
-    }
-    this.chapters.root.hidden = this.book.state.chapters.length === 0;
+    if (beside) this.#drawTables(stale.all || stale.chapters);
+    this.pages.root.hidden = beside === null;
+    this.chapters.root.hidden = beside === null || this.book.state.chapters.length === 0;
     text(this.subtitle, series.truncated ? "Of the largest windows, the greatest groups." : "");
-    if (series.failed) this.failed.replaceChildren(alert(series.failed.words));
-    else if (!this.#failedToChoose()) this.failed.replaceChildren();
+    const failed = this.refused ?? series.failed;
+    if (failed?.words !== this.said) this.failed.replaceChildren(...(failed ? [alert(failed.words)] : []));
+    this.said = failed?.words;
     for (const drawn of new Set([series, beside])) {
+      if (!drawn) continue;
       drawn.all = false;
+      drawn.moved = false;
       drawn.bars.clear();
       drawn.groups.clear();
     }
   }
 
-  #failedToChoose() {
-    return this.controls.rollup.value !== this.series.name;
+  #drawTables(stale) {
+    const { beside } = this;
+    const live = beside instanceof LiveSeries;
+    const anew = beside.all || beside.moved || stale;
+    if (anew || beside.groups.size > 0) {
+      const line = (group) => beside.line(group);
+      this.pages.draw(beside.totals, anew ? null : beside.groups, line);
+      // Of the past each line is a question of its own: pages alone are worth it.
+      this.#drawChapters(anew, live ? line : () => null);
+    }
+    const when = live ? `newest ${span(beside.to - beside.from)}` : "in the time shown";
+    text(this.pages.note, when);
+    text(this.chapters.note, when);
   }
 
   #drawChapters(anew, line) {
@@ -308,6 +337,7 @@ class Page {
   /** What the chart shows, group by group, as a file. */
   async #csv() {
     const { series } = this;
+    this.refused = null;
     const asked = { rollup: series.name, from: new Date(series.from).toISOString(), to: new Date(series.to).toISOString(), ...series.cut };
     const path = `/v1/books/${encodeURIComponent(this.book.state.book.slug)}/counts?${new URLSearchParams(asked)}`;
     try {
@@ -320,7 +350,11 @@ class Page {
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      this.failed.replaceChildren(alert(error.words));
+      this.refused = error;
+      this.#schedule();
     }
   }
 }
+
+/** The rollups of a book, to see whether they are others. */
+const specs = (rollups) => JSON.stringify([...rollups.values()].map(({ spec }) => spec));

@@ -22,6 +22,7 @@ export class Chart {
   #max = 0;
   #origin = 0;
   #selected = null;
+  #notes = "";
 
   constructor() {
     this.group = svg("g", { class: "scale" });
@@ -31,7 +32,9 @@ export class Chart {
     this.half = el("span", { class: "half" });
     this.markers = el("div", { class: "markers" });
     this.ticks = Array.from({ length: TICKS }, () => el("span", {}));
-    this.readout = el("output", { class: "readout", "aria-live": "polite" });
+    this.readout = el("p", { class: "readout" });
+    // Spoken when a bar is chosen, and not each time that it grows.
+    this.spoken = el("p", { class: "hidden", role: "status" });
     this.plot = el("div", {
       id: "chart", class: "plot", tabindex: 0, role: "group", "aria-roledescription": "chart",
       "aria-label": "Bars by time. Left and right arrows read them one by one.",
@@ -40,7 +43,7 @@ export class Chart {
       el("li", { class: `key ${state}`, title: meaning }, word));
     this.root = el("figure", { class: "chart" }, this.plot, this.markers,
       el("div", { class: "axis", "aria-hidden": "true" }, ...this.ticks),
-      this.readout, el("ul", { class: "legend" }, ...legend));
+      this.readout, this.spoken, el("ul", { class: "legend" }, ...legend));
     this.plot.addEventListener("pointermove", (event) => this.#point(event));
     this.plot.addEventListener("pointerleave", () => this.#select(null));
     this.plot.addEventListener("blur", () => this.#select(null));
@@ -49,6 +52,8 @@ export class Chart {
 
   /** Draws everything that a series has. */
   reset(series) {
+    const selected = this.#selected;
+    this.#select(null);
     this.group.replaceChildren();
     this.#bars.clear();
     this.#max = 0;
@@ -56,6 +61,7 @@ export class Chart {
     for (const start of series.starts()) this.#set(start, series.bar(start), series.step);
     this.move(series);
     this.#rescale();
+    if (this.#bars.has(selected)) this.#select(selected);
   }
 
   /** Draws the bars that have changed. */
@@ -116,6 +122,9 @@ export class Chart {
 
   /** @param {Array<object>} notes as the server gives them */
   notes(notes, choose) {
+    const said = JSON.stringify(notes);
+    if (said === this.#notes) return;
+    this.#notes = said;
     this.markers.replaceChildren(...notes.map((note) => {
       const at = Date.parse(note.at);
       const marker = el("button", {
@@ -163,6 +172,7 @@ export class Chart {
     this.#selected = start;
     this.#bars.get(start)?.rect.classList.add("selected");
     this.#read();
+    if (document.activeElement === this.plot) text(this.spoken, this.readout.textContent);
   }
 
   #read() {

@@ -68,6 +68,12 @@ export class Book extends EventTarget {
   #running = false;
   /** Grows with each reading, so that what belongs to an earlier one is dropped. */
   #epoch = 0;
+  /** A snapshot is needed: there is none, or something came that only a snapshot tells. */
+  #due = true;
+  /** Snapshots that were asked for. */
+  #reading = 0;
+  /** Sessions that were refused one after the other. */
+  #renewals = 0;
   /** Frames that came while a snapshot is read. */
   #waiting = null;
   #heartbeat = HEARTBEAT_MS;
@@ -115,6 +121,11 @@ export class Book extends EventTarget {
     clearTimeout(this.#truncatedTimer);
   }
 
+  /** Looks at once whether a finished book was changed, reopened or is counted again. */
+  refresh() {
+    if (this.#running && this.connection.state === "ended") this.#connect();
+  }
+
   /** The server's time now, in ms since the epoch. */
   now() {
     return Date.now() + this.clockOffset;
@@ -135,25 +146,25 @@ export class Book extends EventTarget {
     this.dispatchEvent(new Event("connection"));
   }
 
-  /** Opens a stream behind what is known, after a snapshot where nothing is. */
+  /** Opens a stream behind what is known, after a snapshot where that is not enough. */
   async #connect() {
     this.#disconnect();
     const epoch = this.#epoch;
-    this.#say(this.state ? "reconnecting" : "connecting");
+    // Whoever looks whether a finished book was reopened has lost nothing.
+    if (this.connection.state !== "ended") this.#say(this.state ? "reconnecting" : "connecting");
     try {
-      if (!this.state) await this.#snapshot(epoch);
+      if (this.#due) await this.#snapshot(epoch);
       // What a native EventSource does not tell: whether it is refused, or there is nothing to come.
       else if (this.#tries > 0 || this.state.book.at_rest) await this.#probe(epoch);
+      if (epoch !== this.#epoch) return;
+      if (this.state.book.at_rest) return this.#rest();
+      await this.#follow(epoch);
     } catch (error) {
       if (epoch === this.#epoch) this.#failed(error);
-      return;
     }
-    if (epoch !== this.#epoch) return;
-    if (this.state.book.at_rest) return this.#rest();
-    this.#follow(epoch);
   }
 
-  /** Nothing more will come, unless the book is reopened. */
+  /** Nothing more will come, unless the book is reopened, or counted again. */
   #rest() {
     this.#disconnect();
     this.#say("ended", "at_rest");
@@ -162,9 +173,9 @@ export class Book extends EventTarget {
 
   #failed(error) {
     const status = error.status ?? 0;
-    if (status === 401 && this.#auth.renew && this.#session && this.#tries < 3) {
+    if (status === 401 && this.#auth.renew && this.#session && this.#renewals < 3) {
       this.#session = null;
-      this.#tries += 1;
+      this.#renewals += 1;
       this.#connect();
     } else if ([401, 403, 404].includes(status)) {
       this.#disconnect();
@@ -212,13 +223,16 @@ export class Book extends EventTarget {
   }
 
   async #snapshot(epoch) {
+    const reading = ++this.#reading;
     const stop = new AbortController();
     const late = setTimeout(() => stop.abort(), PATIENCE_MS);
     try {
       const answer = await this.#get("/snapshot", {}, stop.signal);
       const snapshot = await answer.json();
-      if (epoch !== this.#epoch) return;
+      // A later reading knows more, and may have ended before.
+      if (epoch !== this.#epoch || reading !== this.#reading) return;
       this.state = new State(snapshot, this.state);
+      this.#due = false;
       this.#truncated.clear();
       this.#tell({ all: true, type: "snapshot", panes: [] });
     } finally {
@@ -241,12 +255,17 @@ export class Book extends EventTarget {
       on(type, (frame) => this.#frame(frame, epoch));
     }
     on("heartbeat", () => {});
-    on("resync_required", () => this.#resynchronise(epoch));
+    on("resync_required", () => {
+      this.connection.resynchronisedAt = Date.now();
+      this.#resynchronise(epoch);
+    });
     on("end", ({ reason }) => {
       if (reason === "deleted") {
         this.#disconnect();
         return this.#say("ended", "deleted");
       }
+      // What is being read would be lost with the stream, and there is no other to ask again.
+      if (this.#due) return this.#connect();
       this.state.book.at_rest = true;
       this.#rest();
     });
@@ -264,8 +283,8 @@ export class Book extends EventTarget {
       if (epoch !== this.#epoch) return;
       // Refused, or nothing to come: the browser does not try again, so this does.
       if (source.readyState === EventSource.CLOSED) return this.#again();
-      // The cursor that the browser sends wins over the one in the address.
-      this.#waiting = null;
+      // The browser would go on behind frames that wait for a snapshot.
+      if (this.#waiting) return this.#again();
       this.#say("reconnecting", "unreachable");
     });
     this.#watch(epoch);
@@ -277,6 +296,7 @@ export class Book extends EventTarget {
 
   #hello(hello) {
     this.#tries = 0;
+    this.#renewals = 0;
     this.clockOffset = Date.parse(hello.server_time) - Date.now();
     this.#heartbeat = hello.heartbeat_ms ?? HEARTBEAT_MS;
     if (hello.mode !== "resync") this.#say("live");
@@ -311,31 +331,27 @@ export class Book extends EventTarget {
     if (state !== "ended" && state !== "denied" && due) this.#connect();
   }
 
-  /** Frames after what is known are gone: a snapshot takes their place, and the stream goes on. */
+  /** What is known is not enough: a snapshot takes its place, and the stream goes on behind it. */
   async #resynchronise(epoch) {
-    const mine = [];
-    this.#waiting = mine;
+    this.#due = true;
+    // Those of a reading that this one overtakes wait on.
+    this.#waiting ??= [];
     try {
       await this.#snapshot(epoch);
     } catch (error) {
-      // A source that has turned to another cursor since is no reason to begin anew.
-      if (epoch === this.#epoch && this.#waiting === mine) {
-        this.state = null;
-        this.#failed(error);
-      }
+      if (epoch === this.#epoch) this.#failed(error);
       return;
     }
-    if (epoch !== this.#epoch) return;
-    this.connection.resynchronisedAt = Date.now();
-    if (this.#waiting === mine) {
-      this.#waiting = null;
-      for (const frame of mine) this.#frame(frame, epoch);
-    }
+    if (epoch !== this.#epoch || this.#due || !this.#waiting) return;
+    const frames = this.#waiting;
+    this.#waiting = null;
+    for (const frame of frames) this.#frame(frame, epoch);
     this.#say("live");
     this.dispatchEvent(new Event("connection"));
   }
 
   #tell(detail) {
+    if (!this.#running) return;
     this.dispatchEvent(new CustomEvent("change", { detail }));
   }
 
@@ -349,13 +365,7 @@ export class Book extends EventTarget {
     }
     this.#tell({ all: false, type: frame.type, panes });
     // Settings, rollups and the title are not in a status frame.
-    if (frame.type === "status") this.#resynchroniseQuietly(epoch);
-  }
-
-  async #resynchroniseQuietly(epoch) {
-    const { resynchronisedAt } = this.connection;
-    await this.#resynchronise(epoch);
-    this.connection.resynchronisedAt = resynchronisedAt;
+    if (frame.type === "status") this.#resynchronise(epoch);
   }
 
   /** Reads a window of which a frame could not hold all groups. */
@@ -363,28 +373,31 @@ export class Book extends EventTarget {
     this.#truncated.set(window, rollup);
     if (this.#truncatedTimer) return;
     this.#truncatedTimer = setTimeout(async () => {
-      const due = new Map(this.#truncated);
+      const due = [...this.#truncated];
       this.#truncated.clear();
-      try {
-        for (const [window, rollup] of due) await this.#readWindow(rollup, window);
-      } catch {
-        for (const [window, rollup] of due) this.#truncated.set(window, rollup);
-      } finally {
-        this.#truncatedTimer = 0;
-        const next = this.#truncated.entries().next().value;
-        if (next && this.#running) this.#readTruncated(next[1], next[0]);
+      for (const [window, rollup] of due) {
+        try {
+          await this.#readWindow(rollup, window);
+        } catch {
+          // The next frame that touches it asks again; the greatest groups are there.
+        }
       }
+      this.#truncatedTimer = 0;
+      const [next] = this.#truncated;
+      if (next && this.connection.state === "live") this.#readTruncated(next[1], next[0]);
     }, TRUNCATED_MS);
   }
 
   async #readWindow(rollup, window) {
-    const asked = {
-      rollup: rollup.name, from: new Date(window.start).toISOString(), to: new Date(window.end).toISOString(),
-      top: 1000, limit: 1000,
-    };
-    const position = this.state.position;
-    const { items } = await (await this.#get("/counts", asked)).json();
-    // A frame that came meanwhile may be newer than what was read.
+    const iso = (ms) => new Date(ms).toISOString();
+    const asked = { rollup: rollup.name, from: iso(window.start), to: iso(window.end), top: 1000, limit: 1000 };
+    const items = [];
+    do {
+      const page = await (await this.#get("/counts", asked)).json();
+      items.push(...page.items);
+      asked.cursor = page.next_cursor;
+    } while (asked.cursor !== null && this.#running);
+    // A frame that came meanwhile may be newer than what was read; it has asked again.
     if (this.state.rollups.get(rollup.name) !== rollup || this.#truncated.has(window)) return;
     const before = new Map();
     for (const item of items) {
@@ -392,7 +405,6 @@ export class Book extends EventTarget {
       before.set(item.group, window.values.get(item.group));
       window.values.set(item.group, item.value);
     }
-    if (position !== this.state.position) this.#truncated.set(window, rollup);
     this.#tell({ all: false, type: "counts", panes: [{ rollup: rollup.name, window, pane: "early", before }] });
   }
 }

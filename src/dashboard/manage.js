@@ -60,7 +60,7 @@ export class Manage {
   draw() {
     const { slug, status, settings } = this.book.state.book;
     text(this.finish, status === "closed" ? "Reopen book" : "Finish book");
-    this.counter.checked = settings.public_counter;
+    if (!this.counter.disabled) this.counter.checked = settings.public_counter;
     if (settings.public_counter === this.shown) return;
     this.shown = settings.public_counter;
     const url = publicUrl();
@@ -73,7 +73,9 @@ export class Manage {
   async #call(path, options) {
     this.said.replaceChildren();
     try {
-      return { done: await this.api.call(path, options) };
+      const done = await this.api.call(path, options);
+      this.book.refresh();
+      return { done };
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       this.said.replaceChildren(alert(error.words));
@@ -93,7 +95,10 @@ export class Manage {
 
   async #count() {
     const body = { settings: { public_counter: this.counter.checked } };
-    await this.#call(this.path, { method: "PATCH", body });
+    this.counter.disabled = true;
+    const changed = await this.#call(this.path, { method: "PATCH", body });
+    this.counter.disabled = false;
+    if (changed) this.book.state.book.settings = changed.done.settings;
     this.draw();
   }
 

@@ -12,13 +12,17 @@ function local(ms) {
 
 /** The list of a book's notes, and the form for a new one. */
 export class Notes {
+  #rows = new Map();
+
   /**
    * @param {import("./api.js").Api} api
    * @param {string} slug
    * @param {boolean} writable the viewer may change them
+   * @param {() => void} done something was changed
    */
-  constructor(api, slug, writable) {
+  constructor(api, slug, writable, done) {
     this.api = api;
+    this.done = done;
     this.path = `/v1/books/${encodeURIComponent(slug)}/notes`;
     this.writable = writable;
     this.list = el("ol", { id: "notes", class: "notes" });
@@ -32,11 +36,19 @@ export class Notes {
   /** @param {Iterable<object>} notes as the server gives them */
   draw(notes) {
     const newest = [...notes].sort((a, b) => Date.parse(b.at) - Date.parse(a.at));
-    // What is being changed stays as it is.
-    const editing = this.list.querySelector("form")?.closest("li");
-    const rows = newest.map((note) =>
-      editing?.dataset.note === note.id ? editing : this.#row(note));
-    this.list.replaceChildren(...rows);
+    const rows = newest.map((note) => {
+      const known = this.#rows.get(note.id);
+      // What has not changed, or is being changed, stays, with the focus in it.
+      if (known && (known.said === JSON.stringify(note) || known.row.querySelector("form"))) return known.row;
+      const row = this.#row(note);
+      this.#rows.set(note.id, { row, said: JSON.stringify(note) });
+      return row;
+    });
+    const ids = new Set(newest.map((note) => note.id));
+    for (const id of this.#rows.keys()) if (!ids.has(id)) this.#rows.delete(id);
+    if (rows.length !== this.list.children.length || rows.some((row, i) => row !== this.list.children[i])) {
+      this.list.replaceChildren(...rows);
+    }
     this.empty.hidden = newest.length > 0;
   }
 
@@ -57,7 +69,7 @@ export class Notes {
         el("button", {
           type: "button", class: "quiet", "aria-label": `Change the note “${note.text}”`,
           onclick: () => {
-            row.replaceChildren(this.#form(note, () => row.replaceWith(this.#row(note))));
+            row.replaceChildren(this.#form(note, () => this.#redraw(note)));
             row.querySelector("input").focus();
           },
         }, "Change"),
@@ -90,7 +102,7 @@ export class Notes {
           ? await this.#send(`${this.path}/${note.id}`, "PATCH", body)
           : await this.#send(this.path, "POST", body);
         if (!sent) return;
-        if (note) form.closest("li")?.replaceWith(this.#row({ ...note, ...body }));
+        if (note) this.#redraw({ ...note, ...body });
         else form.reset();
       },
     }, words, at, el("button", { type: "submit" }, note ? "Save" : "Add note"));
@@ -98,11 +110,20 @@ export class Notes {
     return form;
   }
 
+  /** Shows a note in the place where it was changed. */
+  #redraw(note) {
+    const row = this.#row(note);
+    this.#rows.get(note.id)?.row.replaceWith(row);
+    this.#rows.set(note.id, { row, said: JSON.stringify(note) });
+    row.querySelector("button")?.focus();
+  }
+
   /** What has changed comes back by the stream. */
   async #send(path, method, body) {
     this.said.replaceChildren();
     try {
       await this.api.call(path, { method, body });
+      this.done();
       return true;
     } catch (error) {
       if (!(error instanceof Refused)) throw error;

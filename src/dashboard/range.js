@@ -31,7 +31,7 @@ export class Controls {
   constructor(chosen) {
     this.rollup = el("select", { id: "rollup", onchange: () => this.#change() });
     this.range = el("select", { id: "range", onchange: () => this.#change() });
-    this.from = el("input", { type: "datetime-local", "aria-label": "From", id: "from" });
+    this.from = el("input", { type: "datetime-local", "aria-label": "From", id: "from", required: true });
     this.to = el("input", { type: "datetime-local", "aria-label": "To; now if empty", id: "to" });
     this.own = el("form", {
       class: "row", hidden: true, onsubmit: (event) => {

@@ -29,9 +29,11 @@ export class Runs {
    * @param {import("./api.js").Api} api
    * @param {string} slug
    * @param {boolean} writable
+   * @param {() => void} done something was asked for
    */
-  constructor(api, slug, writable) {
+  constructor(api, slug, writable, done) {
     this.api = api;
+    this.done = done;
     this.path = `/v1/books/${encodeURIComponent(slug)}/runs`;
     this.writable = writable;
     this.list = el("ul", { id: "runs", class: "runs" });
@@ -111,6 +113,7 @@ export class Runs {
     this.said.replaceChildren();
     try {
       await this.api.call(path, { method: "POST", body });
+      this.done();
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       this.said.replaceChildren(alert(error.words));

@@ -7,6 +7,9 @@ import { whole } from "./words.js";
 const FEW = 12;
 const MANY = 500;
 
+/** For how long rows keep their places after somebody moved over them. */
+const STILL_MS = 3000;
+
 /** A table of groups. */
 export class GroupTable {
   #rows = new Map();
@@ -20,6 +23,9 @@ export class GroupTable {
   constructor({ id, title, column, empty }, name = (group) => group) {
     this.name = name;
     this.body = el("tbody", {});
+    for (const event of ["pointermove", "keydown"]) {
+      this.body.addEventListener(event, () => { this.#touched = performance.now(); });
+    }
     this.empty = el("p", { class: "hint" }, empty);
     this.more = el("button", { type: "button", class: "quiet", hidden: true, onclick: () => this.#toggle() });
     this.note = el("span", { class: "hint" });
@@ -42,7 +48,7 @@ export class GroupTable {
   draw(totals, changed, line) {
     this.#last = [totals, line];
     // Rows stay where they are while somebody is about to use them.
-    if (!changed || !this.root.matches(":hover, :focus-within")) {
+    if (!changed || performance.now() - this.#touched > STILL_MS) {
       const greatest = [...totals].filter(([, value]) => value > 0);
       greatest.sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
       this.#order = greatest.map(([group]) => group);
@@ -50,15 +56,17 @@ export class GroupTable {
     const shown = this.#order.slice(0, this.#most);
     const most = Math.max(1, ...shown.map((group) => totals.get(group) ?? 0));
     let after = null;
-    for (const group of shown) {
+    for (const [place, group] of shown.entries()) {
       const row = this.#row(group);
       const value = totals.get(group) ?? 0;
       text(row.number, whole(value));
+      text(row.label, this.name(group));
       attr(row.root, "data-value", value);
       row.root.style.setProperty("--share", value / most);
-      if (!row.line || !changed || changed.has(group)) this.#line(row, line(group));
-      const place = after ? after.nextSibling : this.body.firstChild;
-      if (place !== row.root) this.body.insertBefore(row.root, place);
+      const due = !row.line || !changed || changed.has(group);
+      if (due && place < FEW) this.#line(row, line(group));
+      const next = after ? after.nextSibling : this.body.firstChild;
+      if (next !== row.root) this.body.insertBefore(row.root, next);
       after = row.root;
     }
     const stays = new Set(shown);
@@ -74,6 +82,7 @@ export class GroupTable {
   }
 
   #last;
+  #touched = -Infinity;
 
   #toggle() {
     this.#most = this.#most === FEW ? MANY : FEW;
@@ -85,8 +94,9 @@ export class GroupTable {
     if (!row) {
       const number = el("td", { class: "number" });
       const spark = el("td", { class: "line" });
-      const label = el("th", { scope: "row" }, el("span", { class: "group", title: group }, this.name(group)));
-      row = { root: el("tr", { "data-group": group }, label, number, spark), number, spark, line: null };
+      const label = el("span", { class: "group", title: group });
+      const heading = el("th", { scope: "row" }, label);
+      row = { root: el("tr", { "data-group": group }, heading, number, spark), label, number, spark, line: null };
       this.#rows.set(group, row);
     }
     return row;

@@ -1,6 +1,7 @@
 //! The dashboard, in a real browser.
 
 mod client;
+mod finished;
 mod load;
 mod outage;
 
