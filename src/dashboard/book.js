@@ -256,10 +256,11 @@ class Page {
     this.app.title(state.book.title);
     this.now.draw(book, this.controls.rollup.value);
     this.details.draw(book, this.controls.rollup.value);
-    this.waiting.hidden = state.totals.received > 0;
+    this.waiting.hidden = state.watermark !== null;
     this.#sayWhatHasEnded();
     if (stale.chapters) this.structure = new Chapters(state.chapters, state.book.settings.canonical_pages);
     if (this.series) this.#drawSeries(stale);
+    this.#sayWhatFailed();
     if (stale.notes || stale.all) {
       const notes = [...state.notes.values()];
       this.notes.draw(notes);
@@ -279,6 +280,13 @@ class Page {
     this.login.hidden = !loggedOut;
   }
 
+  #sayWhatFailed() {
+    const words = (this.refused ?? this.series?.failed)?.words;
+    if (words === this.said) return;
+    this.said = words;
+    this.failed.replaceChildren(...(words ? [alert(words)] : []));
+  }
+
   #drawSeries(stale) {
     const { series, beside } = this;
     if (series.all || stale.all) this.chart.reset(series);
@@ -290,9 +298,6 @@ class Page {
     this.pages.root.hidden = beside === null;
     this.chapters.root.hidden = beside === null || this.book.state.chapters.length === 0;
     text(this.subtitle, series.truncated ? "Of the largest windows, the greatest groups." : "");
-    const failed = this.refused ?? series.failed;
-    if (failed?.words !== this.said) this.failed.replaceChildren(...(failed ? [alert(failed.words)] : []));
-    this.said = failed?.words;
     for (const drawn of new Set([series, beside])) {
       if (!drawn) continue;
       drawn.all = false;

@@ -101,7 +101,7 @@ async fn sums_per_page_and_hour_equal_an_independent_count() {
     assert_eq!(after["totals"]["duplicates"], 10_000);
 }
 
-/// A click with nothing but what counts, so that 10,000 of them fit into one request.
+/// A click with nothing but what counts, so that thousands of them fit into one request.
 fn lean(click: &str) -> String {
     let click: Value = serde_json::from_str(click).unwrap();
     let (_, number) = click["id"].as_str().unwrap().split_once(':').unwrap();
@@ -113,9 +113,11 @@ fn lean(click: &str) -> String {
 async fn any_cut_into_batches_gives_the_same() {
     let (_database, server) = harness::start().await;
     let api = server.api();
-    let clicks: Vec<String> = clicks().iter().map(|click| lean(click)).collect();
+    // One by one they are as many transactions: a part of the log is enough to have every status.
+    let clicks = clicks();
+    let clicks: Vec<String> = clicks[..4000].iter().map(|click| lean(click)).collect();
     let mut results = Vec::new();
-    for (book, batch) in [("one", 1), ("some", 500), ("all", 10_000)] {
+    for (book, batch) in [("one", 1), ("some", 500), ("all", 4000)] {
         // Short windows and little lateness, so that the log has late and too-late clicks.
         api.plain_book(book, 10_000, 30_000).await;
         let posted = post(&api, book, &clicks, batch).await;
