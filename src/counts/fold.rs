@@ -1,4 +1,4 @@
-//! Windows combined group by group.
+//! Windows combined group by group, or all groups of them together.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -56,7 +56,7 @@ impl Fold {
         self.state = self.state.min(reading.state(row.fired, row.end_ms));
         let state = State::from_bytes(kind, &row.state)?;
         let bytes = row.state.len();
-        match self.groups.entry(row.group_key) {
+        match self.groups.entry(reading.groups.of(row.group_key)) {
             Entry::Vacant(entry) => {
                 self.bytes += entry.key().len() + bytes;
                 entry.insert(Group { state, bytes });

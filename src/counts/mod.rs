@@ -1,7 +1,7 @@
 //! Counts: the windows of a rollup, as people ask for them.
 //!
-//! A query chooses windows ([`Filter`], `last`), says what becomes of them ([`View`]), and how many
-//! groups of each are shown (`top`), in this order. [`read`] answers a part of it from one snapshot
+//! A query chooses windows ([`Filter`], `last`), says what becomes of them ([`View`]) and of their groups
+//! ([`Groups`]), and how many groups of each are shown (`top`), in this order. [`read`] answers a part of it from one snapshot
 //! of the database, which it reads by index, a chunk at a time; what it keeps of a chunk is bounded
 //! ([`Unanswerable::TooMuch`]). Nothing here is written.
 
@@ -70,6 +70,27 @@ pub enum View {
     Calendar(Interval, Zone),
 }
 
+/// What becomes of the groups of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Groups {
+    /// Each is shown.
+    #[default]
+    All,
+    /// They are combined into one, `""`.
+    Total,
+}
+
+impl Groups {
+    /// The group into which a window's `group` goes.
+    fn of(self, group: String) -> String {
+        match self {
+            Self::All => group,
+            Self::Total => String::new(),
+        }
+    }
+}
+
 /// What is wanted of a rollup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Query {
@@ -83,6 +104,8 @@ pub struct Query {
     pub top: Option<i64>,
     /// What becomes of them.
     pub view: View,
+    /// What becomes of their groups.
+    pub groups: Groups,
 }
 
 /// A place in the answer to a query: that of one count.
@@ -221,6 +244,7 @@ struct Reading<'a> {
     book: &'a Book,
     rollup: &'a Rollup,
     selection: Selection<'a>,
+    groups: Groups,
     top: Option<i64>,
     after: Option<&'a Place>,
     amount: Amount,
@@ -294,6 +318,7 @@ pub async fn read(
         book: &book,
         rollup,
         selection: Selection::new(&book, place, rollup, &query.filter),
+        groups: query.groups,
         top: query.top,
         after,
         amount,

@@ -24,7 +24,7 @@ use super::problem::{Code, Problem, ProblemBody};
 use super::state::AppState;
 use crate::access::scope::Scope;
 use crate::calendar::{Interval, Zone};
-use crate::counts::{self, Amount, Count, CountsError, Filter, Listed, Part, Place, View};
+use crate::counts::{self, Amount, Count, CountsError, Filter, Groups, Listed, Part, Place, View};
 use crate::time::Timestamp;
 
 /// How many rows of CSV are read at once, or more where they come out together.
@@ -62,6 +62,11 @@ pub(super) struct Query {
     /// The time zone of `interval`, by its name in the tz database. Default UTC.
     #[param(example = "Europe/Berlin")]
     tz: Option<String>,
+    /// `total`: all groups of a window, or of what windows were combined into, are added into one,
+    /// `""`; its value is the sum of theirs, the least or greatest, the earliest or latest click's, or
+    /// how many different ones there are in all of them, as the aggregate goes. Default `all`.
+    #[param(inline)]
+    groups: Option<Groups>,
     /// Most items, 1 to 1000. Default 100; CSV has no limit unless one is given.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -76,8 +81,8 @@ pub(super) struct Query {
 /// Counts
 ///
 /// The windows of a rollup, by start, end and group, or what was made of them: `from`, `to` and
-/// `group` choose windows, then `last`; then `merge` or `interval` combines them; then `top` leaves
-/// the greatest groups. With `Accept: text/csv` as CSV with a header line.
+/// `group` choose windows, then `last`; then `merge` or `interval` combines them, and `groups=total`
+/// their groups; or `top` leaves the greatest groups. With `Accept: text/csv` as CSV with a header line.
 #[utoipa::path(
     get, path = "/v1/books/{book}/counts", tag = "counts",
     params(("book" = String, Path, description = "Id or slug"), Query),
@@ -134,10 +139,16 @@ impl Query {
         let merge = self.merge.unwrap_or(false);
         let windows = (&self.rollup, &self.from, &self.to, &self.group);
         let asked = format!(
-            "{windows:?} {:?} {:?} {merge} {interval:?} {tz:?}",
-            self.last, self.top
+            "{windows:?} {:?} {:?} {merge} {interval:?} {tz:?} {:?}",
+            self.last,
+            self.top,
+            self.groups()
         );
         URL_SAFE_NO_PAD.encode(&Sha256::digest(asked)[..12])
+    }
+
+    fn groups(&self) -> Groups {
+        self.groups.unwrap_or_default()
     }
 
     fn checked(self) -> Result<counts::Query, Problem> {
@@ -152,6 +163,10 @@ impl Query {
             if number.is_some_and(|number| !(1..=1000).contains(&number)) {
                 return Err(bad(format!("{name}: from 1 to 1000")));
             }
+        }
+        let groups = self.groups();
+        if groups == Groups::Total && self.top.is_some() {
+            return Err(bad("top: of all groups; groups=total leaves one"));
         }
         let from = time("from", self.from.as_deref())?;
         let to = time("to", self.to.as_deref())?;
@@ -180,6 +195,7 @@ impl Query {
             last: self.last,
             top: self.top,
             view,
+            groups,
         })
     }
 }
@@ -302,7 +318,7 @@ impl Cursor {
             return Err(bad_cursor());
         }
         if of != shape {
-            let detail = "cursor: of a query with other last, top, merge, interval or tz";
+            let detail = "cursor: of a query with other last, top, merge, interval, tz or groups";
             return Err(bad(detail));
         }
         Ok(place)

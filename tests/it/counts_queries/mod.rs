@@ -3,6 +3,7 @@
 
 mod lists;
 mod refusals;
+mod totals;
 
 use reqwest::Method;
 use serde_json::{Value, json};

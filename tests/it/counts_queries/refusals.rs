@@ -20,6 +20,9 @@ async fn what_cannot_be_answered_says_why() {
         ("rollup=pages&top=", 400, "top"),
         ("rollup=pages&merge=yes", 400, "merge"),
         ("rollup=pages&interval=year", 400, "year"),
+        ("rollup=pages&groups=none", 400, "none"),
+        ("rollup=pages&groups=total&top=2", 400, "top"),
+        ("rollup=sliding&groups=total&merge=true", 422, "overlap"),
         ("rollup=pages&from=5&to=5", 400, "from"),
         ("rollup=pages&from=6&to=5", 400, "from"),
         ("rollup=pages&interval=day&merge=true", 400, "merge"),
@@ -75,7 +78,7 @@ async fn a_cursor_is_good_for_queries_of_its_shape() {
     let (_database, server) = harness::start().await;
     let api = server.api();
     book(&api).await;
-    let shapes: [&[(&str, &str)]; 11] = [
+    let shapes: [&[(&str, &str)]; 12] = [
         &[],
         &[("from", "1000")],
         &[("to", "9000")],
@@ -86,6 +89,7 @@ async fn a_cursor_is_good_for_queries_of_its_shape() {
         &[("merge", "true"), ("top", "2")],
         &[("interval", "day")],
         &[("interval", "hour")],
+        &[("groups", "total")],
         &[("interval", "day"), ("tz", "Asia/Kathmandu")],
     ];
     for shape in shapes {
