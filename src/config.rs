@@ -1,5 +1,6 @@
 //! The command line and the environment: each value once, with its default.
 
+pub mod beacon;
 pub mod runs;
 pub mod token;
 
@@ -15,6 +16,7 @@ use crate::ingest::reading::Format;
 use crate::network::Networks;
 use crate::origin::Origins;
 use crate::telemetry::LogFormat;
+use beacon::BeaconPath;
 use runs::{ImportConfig, RecountConfig};
 use token::TokenCommand;
 
@@ -209,6 +211,15 @@ pub struct Advanced {
     /// How often clicks and counts are looked for that their books keep no longer.
     #[arg(long, env = "PAGETIDE_RETENTION_EVERY_MS", default_value_t = 3_600_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub retention_every_ms: u64,
+    /// Another path at which the beacon is served besides /beacon.js, for readers whose blockers know
+    /// that one; it ends in .js.
+    #[arg(
+        long,
+        env = "PAGETIDE_BEACON_PATH",
+        default_value = BeaconPath::USUAL,
+        hide_default_value = true
+    )]
+    pub beacon_path: BeaconPath,
 }
 
 impl Advanced {

@@ -160,6 +160,7 @@ impl Service {
             stalls,
             metrics,
             origins: config.allowed_origins.clone(),
+            beacon_path: config.advanced.beacon_path.clone(),
             proxies: Proxies::new(config.trusted_proxies.clone(), config.listen),
             visitors,
             rates,

@@ -4,6 +4,7 @@
 //! resource, and its name in [`documented`]. What goes wrong becomes a [`problem`].
 
 pub(crate) mod aside;
+mod beacon;
 pub(crate) mod body;
 mod books;
 mod chapters;
@@ -99,6 +100,7 @@ pub(crate) fn service(state: AppState) -> impl serve::Service {
         .merge(openapi::routes())
         .merge(pages::routes())
         .merge(problems::routes())
+        .merge(beacon::routes(&state.beacon_path))
         .fallback(|| async { Problem::not_found() })
         // The router adds which methods there are.
         .method_not_allowed_fallback(|| async {

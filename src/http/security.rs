@@ -7,7 +7,7 @@ use axum::http::header::{
 use axum::http::{HeaderName, HeaderValue, Response};
 use axum::response::{Html, IntoResponse};
 
-const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
+pub(super) const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
     HeaderName::from_static("cross-origin-resource-policy");
 
 /// What a page without scripts and styles may do.

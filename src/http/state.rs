@@ -20,6 +20,7 @@ use crate::access::ended::Ended;
 use crate::access::session::Sessions;
 use crate::access::token::Tokens;
 use crate::book::directory::Directory;
+use crate::config::beacon::BeaconPath;
 use crate::ingest::lane::Lanes;
 use crate::ingest::tier::Tier;
 use crate::network::Networks;
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     /// Whose pages may call.
     pub(crate) origins: Origins,
     pub(crate) proxies: Proxies,
+    /// Where the beacon is served, besides its usual address.
+    pub(crate) beacon_path: BeaconPath,
     pub(crate) rates: Arc<Rates>,
     pub(crate) receiving: Receiving,
     pub(crate) visitors: Arc<Visitors>,

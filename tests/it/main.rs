@@ -16,6 +16,7 @@ mod harness;
 
 mod access;
 mod architecture;
+mod beacon;
 mod books;
 mod cancelled;
 mod chapters;

@@ -219,7 +219,11 @@ fn undescribed() -> Routes {
     for entry in fs::read_dir(folder).unwrap() {
         let text = fs::read_to_string(entry.unwrap().path()).unwrap();
         for part in text.split(".route(").skip(1) {
-            let (_, rest) = part.split_once('"').expect("a route without an address");
+            let Some(rest) = part.trim_start().strip_prefix('"') else {
+                // The beacon's, from the settings; `beacon` asks there.
+                assert!(part.starts_with("path."), "a route without an address");
+                continue;
+            };
             let (path, handler) = rest.split_once('"').unwrap();
             let handler: String = handler.chars().take(40).collect();
             assert!(

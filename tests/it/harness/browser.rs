@@ -25,6 +25,14 @@ const ARGUMENTS: [&str; 8] = [
     "--disable-sync",
 ];
 
+/// Headless, it would call itself a bot otherwise; names of `.example` lead to this machine, for which
+/// some rules are others by its own name.
+const AS_A_PERSON: [&str; 2] = [
+    "--user-agent=Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
+     Chrome/156.0.0.0 Safari/537.36",
+    "--host-resolver-rules=MAP *.example 127.0.0.1",
+];
+
 /// Longest time that a script in a page may take, in milliseconds.
 const SCRIPT_TIMEOUT_MS: u64 = 20_000;
 
@@ -38,6 +46,15 @@ pub(crate) struct Browser {
 
 impl Browser {
     pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// One that readers have.
+    pub(crate) async fn start_as_a_person() -> Self {
+        Self::start_with(&AS_A_PERSON).await
+    }
+
+    async fn start_with(more: &[&str]) -> Self {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdin(Stdio::null())
@@ -58,7 +75,7 @@ impl Browser {
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let http = http_client();
         let driver_url = format!("http://127.0.0.1:{port}");
-        let options = json!({"args": ARGUMENTS});
+        let options = json!({"args": ARGUMENTS.iter().chain(more).collect::<Vec<_>>()});
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": options, "timeouts": {"script": SCRIPT_TIMEOUT_MS},
         }}});
@@ -72,10 +89,56 @@ impl Browser {
         }
     }
 
-    async fn command(&self, path: &str, body: Value) -> Value {
+    /// What a command of the standard gives.
+    pub(crate) async fn command(&self, path: &str, body: Value) -> Value {
         let url = format!("{}/{path}", self.session);
         let answer = Answer::of(self.http.request(Method::POST, url).json(&body)).await;
         answer.expect(200)["value"].clone()
+    }
+
+    /// The tab that is driven.
+    pub(crate) async fn tab(&self) -> String {
+        let url = format!("{}/window", self.session);
+        let answer = Answer::of(self.http.get(url)).await.expect(200);
+        answer["value"].as_str().unwrap().to_owned()
+    }
+
+    /// Opens another tab, and drives it.
+    pub(crate) async fn open_tab(&self) -> String {
+        let opened = self.command("window/new", json!({"type": "tab"})).await;
+        let tab = opened["handle"].as_str().unwrap().to_owned();
+        self.switch_to(&tab).await;
+        tab
+    }
+
+    /// Drives another tab.
+    pub(crate) async fn switch_to(&self, tab: &str) {
+        self.command("window", json!({"handle": tab})).await;
+    }
+
+    /// Closes the tab that is driven, and drives another.
+    pub(crate) async fn close_tab(&self, other: &str) {
+        let url = format!("{}/window", self.session);
+        Answer::of(self.http.delete(url)).await.expect(200);
+        self.switch_to(other).await;
+    }
+
+    /// Runs `script` in each page of the tab from now on, before its own scripts; gives the name by
+    /// which that is ended.
+    pub(crate) async fn run_first(&self, script: &str) -> String {
+        let params = json!({"source": script});
+        let cmd = "Page.addScriptToEvaluateOnNewDocument";
+        let body = json!({"cmd": cmd, "params": params});
+        let added = self.command("goog/cdp/execute", body).await;
+        added["identifier"].as_str().unwrap().to_owned()
+    }
+
+    /// Ends what [`Browser::run_first`] began.
+    pub(crate) async fn run_first_no_more(&self, name: &str) {
+        let params = json!({"identifier": name});
+        let cmd = "Page.removeScriptToEvaluateOnNewDocument";
+        let body = json!({"cmd": cmd, "params": params});
+        self.command("goog/cdp/execute", body).await;
     }
 
     /// Goes to a page and waits until it is loaded.
@@ -125,9 +188,14 @@ impl Drop for Browser {
 
 /// A site with one empty page, at an origin of its own; gives the origin.
 pub(crate) async fn site() -> String {
+    site_of("<!doctype html><title>a page</title>".to_owned()).await
+}
+
+/// A site with one page, whatever the path; gives its origin.
+pub(crate) async fn site_of(html: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let origin = format!("http://{}", listener.local_addr().unwrap());
-    let page = || async { Html("<!doctype html><title>a page</title>") };
+    let page = move || std::future::ready(Html(html.clone()));
     let router = Router::new().fallback(get(page));
     tokio::spawn(async move { axum::serve(listener, router).await });
     origin

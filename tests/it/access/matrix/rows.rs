@@ -18,6 +18,7 @@ pub(super) const ROWS: &[Row] = &[
     ("GET", "/assets/{file}", "", 200, [200; 6]),
     ("GET", "/client.js", "", 200, [200; 6]),
     ("GET", "/client-state.js", "", 200, [200; 6]),
+    ("GET", "/beacon.js", "", 200, [200; 6]),
     ("GET", "/metrics", "", 401, [403, 403, 403, 403, 403, 200]),
     ("GET", "/v1/books", "", 401, [200; 6]),
     (
