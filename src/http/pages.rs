@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine;
@@ -18,15 +18,12 @@ use rust_embed::{EmbeddedFile, RustEmbed};
 
 use super::extract::PathPart;
 use super::problem::Problem;
-use super::security;
+use super::security::{self, CROSS_ORIGIN_RESOURCE_POLICY};
 use super::state::AppState;
 
 #[derive(RustEmbed)]
 #[folder = "src/dashboard"]
 struct Files;
-
-const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
-    HeaderName::from_static("cross-origin-resource-policy");
 
 /// Pages may be kept, and are asked for anew each time: after an upgrade nobody sees half of one.
 const ASK_AGAIN: HeaderValue = HeaderValue::from_static("no-cache");
