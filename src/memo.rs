@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use quick_cache::sync::Cache;
 
-/// How long what was read is believed. Another process's change shows after this at the latest.
+/// How long what was read is believed, if nothing else is said. Another process's change shows after
+/// this at the latest.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
 /// How long a caller waits for a reading where something older is known.
@@ -27,6 +28,7 @@ const CAPACITY: usize = 10_000;
 /// A bounded memory of values by key.
 #[derive(Debug)]
 pub(crate) struct Memo<K, V> {
+    trusted_for: Duration,
     slots: Cache<K, Arc<Slot<V>>>,
 }
 
@@ -56,10 +58,11 @@ pub(crate) trait ReadError {
 }
 
 impl<V: Clone> Slot<V> {
-    fn current(&self) -> Option<V> {
+    /// What was read last, if it is believed: for so long.
+    fn current(&self, trusted_for: Duration) -> Option<V> {
         let found = lock(&self.found);
         let found = found.as_ref()?;
-        (found.believed_at.elapsed() < TRUSTED_FOR).then(|| found.value.clone())
+        (found.believed_at.elapsed() < trusted_for).then(|| found.value.clone())
     }
 
     /// What was read last, if that was less than `most` ago; it is believed for another moment.
@@ -98,7 +101,13 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
     /// Remembers nothing yet.
     pub(crate) fn new() -> Self {
+        Self::trusting_for(TRUSTED_FOR)
+    }
+
+    /// The same; what was read is believed for so long.
+    pub(crate) fn trusting_for(trusted_for: Duration) -> Self {
         Self {
+            trusted_for,
             slots: Cache::new(CAPACITY),
         }
     }
@@ -122,13 +131,13 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
             self.slots.insert(key.clone(), Arc::clone(&slot));
             slot
         });
-        if let Some(value) = slot.current() {
+        if let Some(value) = slot.current(self.trusted_for) {
             return Ok(Some(value));
         }
         let one_at_a_time = slot.reading.lock().await;
         // Of readings that fail slowly, each would wait for all before it.
         let _one_at_a_time = (!slot.failed_lately()).then_some(one_at_a_time);
-        if let Some(value) = slot.current() {
+        if let Some(value) = slot.current(self.trusted_for) {
             return Ok(Some(value));
         }
         let read_at = Instant::now();

@@ -27,6 +27,7 @@ use crate::access::token::Tokens;
 use crate::book;
 use crate::book::directory::Directory;
 use crate::config::ServeConfig;
+use crate::counts::public::{FRESH_FOR, PublicCounts};
 use crate::http::aside::Aside;
 use crate::http::body::Receiving;
 use crate::http::client::Proxies;
@@ -149,6 +150,7 @@ impl Service {
         let state = AppState::new(Shared {
             tier: Arc::new(Tier::new(Arc::clone(&lanes), spool)),
             directory,
+            public_counts: PublicCounts::new(long_reads.clone(), FRESH_FOR),
             runs,
             tasks,
             tokens,

@@ -8,6 +8,10 @@ use crate::rollup::{MAX_SPAN_MS, Rollup, RollupSpec};
 
 /// A book's settings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own, as people set them"
+)]
 pub struct Settings {
     /// How far the watermark stays behind the newest event time, in milliseconds.
     pub delay_ms: i64,
@@ -30,6 +34,9 @@ pub struct Settings {
     /// Whether readers whose browsers ask not to be followed (`DNT`, `Sec-GPC`) get no name.
     #[serde(default = "yes")]
     pub respect_gpc: bool,
+    /// Whether anyone may see how often the book and its pages are read.
+    #[serde(default)]
+    pub public_counter: bool,
     /// A visitor's click on a page within this time of event, in milliseconds, of one that was
     /// counted is left out; 0: none is.
     #[serde(default)]
@@ -95,6 +102,11 @@ pub struct SettingsPatch {
     #[serde(deserialize_with = "present")]
     #[schema(value_type = Option<bool>)]
     pub respect_gpc: Option<bool>,
+    /// Whether anyone may see how often the book and its pages are read: `GET …/public`, and the badge.
+    /// Default false.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<bool>)]
+    pub public_counter: Option<bool>,
     /// A visitor's click on the same page within this time of event, in milliseconds, is
     /// `filtered`; 0: none is. Default 0.
     #[serde(deserialize_with = "present")]
@@ -149,6 +161,7 @@ impl Settings {
             base_path: patch.base_path.unwrap_or_default(),
             filter_bots: patch.filter_bots.unwrap_or_else(yes),
             respect_gpc: patch.respect_gpc.unwrap_or_else(yes),
+            public_counter: patch.public_counter.unwrap_or_default(),
             debounce_ms: patch.debounce_ms.unwrap_or_default(),
             value_debounce_ms: patch.value_debounce_ms.unwrap_or_default(),
             click_retention_days: patch.click_retention_days.unwrap_or_default(),
@@ -169,6 +182,7 @@ impl Settings {
             base_path: patch.base_path.unwrap_or(self.base_path),
             filter_bots: patch.filter_bots.unwrap_or(self.filter_bots),
             respect_gpc: patch.respect_gpc.unwrap_or(self.respect_gpc),
+            public_counter: patch.public_counter.unwrap_or(self.public_counter),
             debounce_ms: patch.debounce_ms.unwrap_or(self.debounce_ms),
             value_debounce_ms: patch.value_debounce_ms.unwrap_or(self.value_debounce_ms),
             click_retention_days: patch

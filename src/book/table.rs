@@ -178,6 +178,33 @@ pub async fn find_by_slug(
     Ok(row.map(Book::from))
 }
 
+/// The id of the book `name`, an id or a slug, if its counter is public. The same statement, of the
+/// same cost, where there is none of that name.
+///
+/// # Errors
+/// What the database says.
+pub async fn find_public(db: impl PgExecutor<'_>, name: &str) -> Result<Option<Uuid>, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT id FROM books
+           WHERE id = coalesce($1, (SELECT book_id FROM book_slugs WHERE slug = $2))
+             AND NOT deleted AND settings @> '{"public_counter": true}'"#,
+        Uuid::try_parse(name).ok(),
+        name,
+    )
+    .fetch_optional(db)
+    .await
+}
+
+/// The position of the last wholesale replacement of a book's counts; 0 if there was none.
+///
+/// # Errors
+/// What the database says.
+pub async fn barrier(db: impl PgExecutor<'_>, id: Uuid) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!("SELECT barrier FROM books WHERE id = $1", id)
+        .fetch_one(db)
+        .await
+}
+
 /// The id of the book with `slug`.
 ///
 /// # Errors

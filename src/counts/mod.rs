@@ -7,6 +7,7 @@
 
 mod buckets;
 mod fold;
+pub mod public;
 mod select;
 mod steps;
 mod windows;

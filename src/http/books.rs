@@ -246,6 +246,7 @@ async fn carry_out(
     }
     let book = reread(state, id).await?;
     state.directory.forget(&book);
+    state.public_counts.forget_all();
     Ok(Json(body(state, book)))
 }
 
@@ -306,6 +307,7 @@ pub(super) async fn delete(
     let there = table::delete(&mut tx, id).await?;
     tx.commit().await?;
     state.directory.forget(&known.book);
+    state.public_counts.forget_all();
     state.hub.wake(&[id]);
     state.purge.notify_one();
     if there {

@@ -2,7 +2,8 @@
 //!
 //! **Promises.** An origin of the process may read everything, one that a book lists what concerns
 //! that book, both with credentials. Clicks sent with a `key` to a book that lists none may be sent
-//! from anywhere, and the answer read without credentials; the description of the interface and `/client.js`, too.
+//! from anywhere, and the answer read without credentials; the description of the interface, `/client.js`
+//! and what is public of a book, too.
 //! Every other answer is read by no other origin.
 //!
 //! **Nothing is told of books that the caller may not know of.** A preflight carries no credentials,
@@ -94,7 +95,7 @@ impl Reach {
     fn of<B>(request: &Request<B>, method: &[u8]) -> Self {
         let uri = request.uri();
         let path = uri.path();
-        if OPEN.contains(&path) {
+        if OPEN.contains(&path) || path.starts_with("/badge/") {
             return Self::Open;
         }
         // A session is of use to the pages of a book, and opened with a token that the page has.
@@ -107,6 +108,9 @@ impl Reach {
         else {
             return Self::Own;
         };
+        if rest == "public" {
+            return Self::Open;
+        }
         let mut query = uri.query().unwrap_or_default().split('&');
         let keyed = rest == "clicks" && method == Method::POST.as_str().as_bytes();
         if keyed && query.any(|part| part.starts_with("key=")) {
@@ -292,6 +296,9 @@ mod tests {
     fn the_form_of_an_address_says_who_may_read_its_answer() {
         for (method, target, expected) in [
             ("GET", "/openapi.json", Reach::Open),
+            ("GET", "/badge/b.svg", Reach::Open),
+            ("GET", "/v1/books/b/public?page=/a", Reach::Open),
+            ("GET", "/v1/books/public", Reach::Book),
             ("GET", "/v1/books", Reach::Own),
             ("GET", "/v1/tokens", Reach::Own),
             ("GET", "/metrics", Reach::Own),

@@ -4,6 +4,7 @@
 //! resource, and its name in [`documented`]. What goes wrong becomes a [`problem`].
 
 pub(crate) mod aside;
+mod badge;
 mod beacon;
 pub(crate) mod body;
 mod books;
@@ -24,6 +25,7 @@ pub mod openapi;
 mod pages;
 mod problem;
 mod problems;
+mod public;
 pub(crate) mod rate;
 mod receipt;
 mod refusals;
@@ -77,6 +79,8 @@ fn documented() -> OpenApiRouter<AppState> {
         .routes(routes!(dead_letters::delete))
         .routes(routes!(dead_letters::retry))
         .routes(routes!(counts::counts))
+        .routes(routes!(public::counter))
+        .routes(routes!(public::badge))
         .routes(routes!(imports::import))
         .routes(routes!(runs::list, runs::create))
         .routes(routes!(runs::read))

@@ -206,6 +206,11 @@ impl Problem {
         Self::unavailable(Code::Overloaded, detail)
     }
 
+    /// It is not the caller's turn, and was not for a while.
+    pub(super) fn busy(why: &str) -> Self {
+        Self::unavailable(Code::Unavailable, why)
+    }
+
     /// An import ended before its source did.
     pub(super) fn import_failed(why: &str) -> Self {
         Self::unavailable(Code::ImportFailed, why)

@@ -21,6 +21,7 @@ use crate::access::session::Sessions;
 use crate::access::token::Tokens;
 use crate::book::directory::Directory;
 use crate::config::beacon::BeaconPath;
+use crate::counts::public::PublicCounts;
 use crate::ingest::lane::Lanes;
 use crate::ingest::tier::Tier;
 use crate::network::Networks;
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     /// For readings that may take long, so that they do not keep others from the database.
     pub(crate) long_reads: PgPool,
     pub(crate) directory: Arc<Directory>,
+    /// For anyone.
+    pub(crate) public_counts: PublicCounts,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) ended: Arc<Ended>,

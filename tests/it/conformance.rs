@@ -34,7 +34,8 @@ async fn every_answer_is_as_the_description_says() {
     );
     let (_database, server) = start().await;
     let api = server.api();
-    api.book("tried", json!({})).await;
+    let public = json!({"settings": {"public_counter": true}});
+    api.book("tried", public).await;
     api.book("doomed", json!({})).await;
     let mut command = Command::new(program);
     command

@@ -42,6 +42,7 @@ mod notes;
 mod openapi;
 mod outage;
 mod processes;
+mod public;
 mod raw;
 mod readme;
 mod real_client;

@@ -59,6 +59,8 @@ async fn every_described_operation_is_there() {
     let (database, server) = start().await;
     let api = server.api();
     let book = api.plain_book("b", 1000, 0).await;
+    let public = json!({"settings": {"public_counter": true}});
+    api.patch("/v1/books/b", &public).await.expect(200);
     // One to be sent again, and one to be thrown away.
     let letter = async |id: u128| {
         let sql = format!(
@@ -103,6 +105,7 @@ async fn every_described_operation_is_there() {
                 &format!("dead-letters/{}/", letters[0]),
             )
             .replace("dead-letters/{id}", &format!("dead-letters/{}", letters[1]))
+            .replace("{file}", "b.svg")
             .replace("{note}", note["id"].as_str().unwrap())
             .replace("{run}", run["id"].as_str().unwrap())
             .replace("{id}", token["id"].as_str().unwrap());

@@ -72,6 +72,8 @@ struct Scene {
 impl Scene {
     async fn set(database: Database, admin: Api) -> Self {
         let book = admin.plain_book("b", 1000, 0).await;
+        let public = json!({"settings": {"public_counter": true}});
+        admin.patch("/v1/books/b", &public).await.expect(200);
         admin.plain_book("other", 1000, 0).await;
         let mut tokens = vec![(Wrong, format!("pt_{}", "A".repeat(43)))];
         for (who, books, scopes) in [
@@ -140,6 +142,9 @@ impl Scene {
         if path == "/v1/tokens/{id}" {
             let fresh = token(&self.admin, &["b"], &["read"]).await;
             return there.replace("{id}", id(&fresh));
+        }
+        if path == "/badge/{file}" {
+            return format!("/badge/{}.svg", self.book);
         }
         if path.ends_with("/counts") {
             return format!("{there}?rollup=pages");

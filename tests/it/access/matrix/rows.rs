@@ -161,6 +161,8 @@ pub(super) const ROWS: &[Row] = &[
         401,
         [200, 403, 200, 200, 404, 200],
     ),
+    ("GET", "/v1/books/{book}/public", "", 200, [200; 6]),
+    ("GET", "/badge/{file}", "", 200, [200; 6]),
     (
         "GET",
         "/v1/books/{book}/snapshot",
