@@ -220,6 +220,14 @@ pub struct Advanced {
         hide_default_value = true
     )]
     pub beacon_path: BeaconPath,
+    /// Origins whose pages may show the dashboard in a frame, separated by commas.
+    #[arg(
+        long,
+        env = "PAGETIDE_FRAME_ANCESTORS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub frame_ancestors: Origins,
 }
 
 impl Advanced {

@@ -1,5 +1,6 @@
 //! Origins, as browsers name them (RFC 6454, section 6.2): scheme, host and port, nothing else.
 
+use std::fmt;
 use std::str::FromStr;
 
 /// Longest host with its port, in bytes.
@@ -19,6 +20,19 @@ impl Origins {
     #[must_use]
     pub fn contains(&self, origin: &str) -> bool {
         self.0.iter().any(|listed| listed == origin)
+    }
+
+    /// Whether it lists none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Origins {
+    /// As a policy lists them: with blanks between.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(" "))
     }
 }
 

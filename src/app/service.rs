@@ -169,6 +169,7 @@ impl Service {
             receiving: Receiving::new(receive_timeout, config.advanced.bodies_max_bytes),
             ignored: config.ignore_ips.clone(),
             public_url: config.public_url.clone(),
+            frame_ancestors: config.advanced.frame_ancestors.clone(),
             aside: Aside::default(),
             purge,
             pool: pool.clone(),

@@ -59,6 +59,7 @@ async fn dashboard(State(state): State<AppState>) -> Result<Response, Problem> {
     let public_url = state.public_url.as_deref().unwrap_or_default();
     let html = html.replace(PUBLIC_URL, &escaped(public_url));
     let mut page = security::page(html, DASHBOARD);
+    security::allow_frames(&mut page, &state.frame_ancestors);
     page.headers_mut().insert(CACHE_CONTROL, ASK_AGAIN);
     Ok(page)
 }

@@ -84,6 +84,8 @@ pub(crate) struct Shared {
     pub(crate) ignored: Networks,
     /// The address at which people reach this server, where it was told.
     pub(crate) public_url: Option<String>,
+    /// Whose pages may show the dashboard in a frame.
+    pub(crate) frame_ancestors: Origins,
     /// Where large bodies are read.
     pub(crate) aside: Aside,
     /// Rings when a book was deleted, so that its rows are removed.

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::json;
 
-use crate::harness::{Answer, start};
+use crate::harness::{Answer, Database, Server, start};
 
 #[tokio::test]
 async fn no_answer_is_sniffed_or_kept() {
@@ -61,4 +61,29 @@ async fn pages_do_nothing_that_they_need_not_do() {
         assert_eq!(header("cross-origin-resource-policy"), "same-origin");
         assert_eq!(header("content-type"), "text/html; charset=utf-8");
     }
+}
+
+#[tokio::test]
+async fn the_dashboard_stands_in_frames_of_those_alone_who_are_listed() {
+    let database = Database::create().await;
+    let listed = "https://wall.example, http://127.0.0.1:8081";
+    let server = Server::start_with(&database, &[("PAGETIDE_FRAME_ANCESTORS", listed)]).await;
+    let unlisted = Server::start(&database).await;
+    for path in ["/", "/new", "/books/b", "/share/b"] {
+        for (server, ancestors) in [
+            (&server, "https://wall.example http://127.0.0.1:8081"),
+            (&unlisted, "'none'"),
+        ] {
+            let answer = server.api().get(path).await;
+            assert_eq!(answer.status, 200, "{path}");
+            let policy = answer.headers["content-security-policy"].to_str().unwrap();
+            let wanted = format!("frame-ancestors {ancestors}");
+            assert!(policy.split("; ").any(|part| part == wanted), "{policy}");
+            assert!(policy.starts_with("default-src 'none'; "), "{policy}");
+            let denied = answer.headers.contains_key("x-frame-options");
+            assert_eq!(denied, ancestors == "'none'", "{path}");
+        }
+    }
+    let other = server.api().get("/problems/not_found").await;
+    assert_eq!(other.headers["x-frame-options"], "DENY");
 }
