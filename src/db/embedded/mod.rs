@@ -31,6 +31,7 @@ mod folder;
 mod log;
 mod orphan;
 mod owner;
+mod plug;
 mod postmaster;
 mod socket;
 
@@ -156,6 +157,25 @@ impl Embedded {
         let owner = Owner::choose(&cluster::folder(&data_dir))?;
         let socket_folder = socket::existing(&data_dir, &owner);
         Ok(socket_folder.map(|folder| connect_options(&folder)))
+    }
+
+    /// Kills the server that runs in `data_dir`, all of its processes at once, as a power cut would,
+    /// and returns when it is gone. What was committed is there after the next start. Does nothing
+    /// if none runs there.
+    ///
+    /// # Errors
+    ///
+    /// [`EmbeddedError`], if its processes cannot be found or killed.
+    pub async fn kill(data_dir: &Path) -> Result<(), EmbeddedError> {
+        let data_dir = folder::prepare(data_dir)?;
+        let cluster = folder::canonical(&cluster::folder(&data_dir))?;
+        plug::pull(&cluster).await?;
+        // Its socket is nobody's now.
+        if let Some(folder) = socket::existing(&data_dir, &Owner::choose(&cluster)?) {
+            socket::remove_leftovers(&folder)?;
+            let _ = std::fs::remove_dir(&folder);
+        }
+        Ok(())
     }
 
     /// How to connect: over the Unix socket, as superuser `pagetide`, to

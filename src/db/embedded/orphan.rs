@@ -111,6 +111,12 @@ async fn stop(
     })
 }
 
+/// The postmaster that runs on `cluster`, if one does.
+pub(super) fn postmaster(cluster: &Path) -> Option<u32> {
+    let content = fs::read_to_string(cluster.join("postmaster.pid")).ok()?;
+    parse_pid(&content).filter(|pid| occupant(*pid, cluster) == Occupant::Postmaster)
+}
+
 fn occupant(pid: u32, cluster: &Path) -> Occupant {
     command_line(pid, cluster).map_or(Occupant::Gone, |arguments| judge(&arguments, cluster))
 }
