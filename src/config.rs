@@ -1,6 +1,7 @@
 //! The command line and the environment: each value once, with its default.
 
 pub mod beacon;
+pub mod demo;
 pub mod runs;
 pub mod token;
 
@@ -17,6 +18,7 @@ use crate::network::Networks;
 use crate::origin::Origins;
 use crate::telemetry::LogFormat;
 use beacon::BeaconPath;
+use demo::DemoConfig;
 use runs::{ImportConfig, RecountConfig};
 use token::TokenCommand;
 
@@ -49,6 +51,8 @@ pub enum Command {
     /// Make, list and revoke tokens, straight in the database.
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Show what it does, with a small book, readers, and buttons that break things. Nothing is kept.
+    Demo(DemoConfig),
     /// Write the description of the interface to standard output.
     Openapi,
 }
@@ -228,6 +232,9 @@ pub struct Advanced {
         hide_default_value = true
     )]
     pub frame_ancestors: Origins,
+    /// End when standard input does, so that a child does not outlive its parent.
+    #[arg(long, hide = true)]
+    pub end_with_stdin: bool,
 }
 
 impl Advanced {

@@ -25,6 +25,7 @@ pub mod click;
 pub mod config;
 pub mod counts;
 pub mod db;
+mod demo;
 pub mod engine;
 pub mod frame;
 pub mod http;

@@ -31,6 +31,7 @@ async fn run(cli: Cli) -> ExitCode {
         Command::Import(config) => Box::pin(app::import(config)).await.map_err(Into::into),
         Command::Recount(config) => Box::pin(app::recount(config)).await.map_err(Into::into),
         Command::Token(command) => Box::pin(app::token(command)).await.map_err(Into::into),
+        Command::Demo(config) => Box::pin(app::demo(config)).await.map_err(Into::into),
         Command::Openapi => print_openapi(),
     };
     match done {

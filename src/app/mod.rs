@@ -4,7 +4,9 @@
 //! end the service, then the database.
 
 mod consume;
+mod demo;
 mod first_start;
+mod parent;
 mod runs;
 mod service;
 mod spool;
@@ -28,6 +30,7 @@ use crate::job::JobError;
 use crate::telemetry;
 
 pub use consume::consume;
+pub use demo::{DemoError, demo};
 pub use runs::{import, recount};
 use service::Service;
 use spool::SpoolError;
@@ -82,6 +85,9 @@ pub enum AppError {
     /// A run ended before it had done all.
     #[error(transparent)]
     Run(#[from] runs::CommandError),
+    /// The demo broke.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
     /// A token could not be made, listed or revoked.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -178,9 +184,11 @@ pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
         }
         None => (None, None),
     };
+    let mut alone = parent::gone(config.advanced.end_with_stdin);
     let prepared = tokio::select! {
         prepared = prepare(&config) => prepared?,
         () = asked_to_end(&mut signals) => return Ok(()),
+        () = &mut alone => return Ok(()),
     };
     let (mut database, pool, new_admin) = prepared;
     let store = match config.spool {
@@ -207,6 +215,7 @@ pub async fn serve(config: ServeConfig) -> Result<(), AppError> {
 
     let ended = tokio::select! {
         () = asked_to_end(&mut signals) => Ok(()),
+        () = &mut alone => Ok(()),
         () = service.failed() => Err(AppError::TaskEnded),
         status = embedded_end(&mut database.embedded) => Err(AppError::PostgresEnded(status)),
     };

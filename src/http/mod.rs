@@ -35,6 +35,7 @@ mod security;
 pub(crate) mod serve;
 mod sessions;
 mod snapshot;
+pub(crate) mod stage;
 pub(crate) mod state;
 mod tokens;
 mod visit;

@@ -30,6 +30,7 @@ mod counts;
 mod counts_queries;
 mod counts_sessions;
 mod dashboard;
+mod demo;
 mod embedded;
 mod faults;
 mod flood;

@@ -158,6 +158,18 @@ impl Browser {
         self.command("execute/async", body).await
     }
 
+    /// Goes into the frame with this id; scripts run in there until [`leave`](Self::leave).
+    pub(crate) async fn enter(&self, id: &str) {
+        let css = json!({"using": "css selector", "value": format!("#{id}")});
+        let frame = self.command("element", css).await;
+        self.command("frame", json!({"id": frame})).await;
+    }
+
+    /// Goes back to the page itself.
+    pub(crate) async fn leave(&self) {
+        self.command("frame", json!({"id": null})).await;
+    }
+
     /// Adds headers to whatever the page sends from now on, behind the back of its scripts, as a
     /// browser does with credentials.
     pub(crate) async fn send_always(&self, headers: Value) {
