@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides cargo, where it is missing: a Postgres server with psql,
 # awk, python3 with the rules of time zones, curl, GoAccess, and a browser with its driver from the
-# system's packages, Schemathesis, and cargo-nextest.
+# system's packages, Schemathesis, axe-core, and cargo-nextest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,6 +18,7 @@ have ps || missing+=(procps)
 have goaccess || missing+=(goaccess)
 have chromium || missing+=(chromium)
 have chromedriver || missing+=(chromium-driver)
+have npm || missing+=(npm)
 if [ ${#missing[@]} -gt 0 ]; then
   if ! have apt-get; then
     echo "install these first: ${missing[*]}" >&2
@@ -40,4 +41,12 @@ if ! cmp -s "$wanted" "$venv/installed.txt"; then
   python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"
   cp "$wanted" "$venv/installed.txt"
+fi
+
+# axe-core, which tests load into pages. It is fetched anew when its version changes.
+wanted=tests/browser/package-lock.json
+installed=tests/browser/node_modules/installed.json
+if ! cmp -s "$wanted" "$installed"; then
+  npm ci --prefix tests/browser --ignore-scripts --no-audit --no-fund --loglevel=error
+  cp "$wanted" "$installed"
 fi

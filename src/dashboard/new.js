@@ -60,6 +60,10 @@ class Form {
     this.#propose();
   }
 
+  get #fields() {
+    return [this.title, this.slug, this.site, this.base, this.chapters.field];
+  }
+
   /** What follows from other fields, until it is typed otherwise. */
   #propose() {
     const own = new Set();
@@ -87,6 +91,7 @@ class Form {
   async #submit(event) {
     event.preventDefault();
     this.said.replaceChildren();
+    for (const field of this.#fields) field.fail();
     const chapters = this.chapters.value;
     const body = this.#body();
     if (!body || !chapters) return this.#toWrong();
@@ -159,8 +164,7 @@ class Form {
   }
 
   #toWrong() {
-    const fields = [this.title, this.slug, this.site, this.base, this.chapters.field];
-    (fields.find((field) => field.failed)?.input ?? this.button).focus();
+    (this.#fields.find((field) => field.failed)?.input ?? this.button).focus();
   }
 }
 

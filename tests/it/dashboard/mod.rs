@@ -1,9 +1,13 @@
 //! The dashboard, in a real browser.
 
+mod accessible;
 mod client;
 mod finished;
+mod first_book;
 mod load;
+mod making;
 mod outage;
+mod structure;
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@ pub(crate) mod api;
 pub(crate) mod browser;
 pub(crate) mod cluster;
 pub(crate) mod database;
+pub(crate) mod hands;
 pub(crate) mod load;
 pub(crate) mod raw;
 pub(crate) mod server;
