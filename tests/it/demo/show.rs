@@ -44,7 +44,9 @@ impl Seat {
                 .map(bar => bar.dataset.state);";
             let states = seat.in_dashboard(states).await;
             let states = states.as_array()?;
-            let both = ["open", "fired"].iter().all(|state| states.contains(&json!(state)));
+            let both = ["open", "fired"]
+                .iter()
+                .all(|state| states.contains(&json!(state)));
             both.then_some(())
         })
         .await;
@@ -159,14 +161,25 @@ async fn counted(demo: &Demo) -> (i64, i64, i64) {
     let sql = "SELECT (SELECT count(*) FROM clicks),
                       (SELECT sum(weight)::bigint FROM windows WHERE rollup = 0),
                       (SELECT count(*) FROM clicks WHERE coalesce(visitor, '') !~ '-reader-[0-9]+$')";
-    let counted = sqlx::query_as(sql).fetch_one(&mut connection).await.unwrap();
+    let counted = sqlx::query_as(sql)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
     connection.close().await.unwrap();
     counted
 }
 
 #[tokio::test]
 async fn whatever_is_broken_the_three_counts_agree() {
-    let demo = Demo::start(&["--lid-seconds", "3", "--tunnel-seconds", "8", "--speed", "2"]).await;
+    let demo = Demo::start(&[
+        "--lid-seconds",
+        "3",
+        "--tunnel-seconds",
+        "8",
+        "--speed",
+        "2",
+    ])
+    .await;
     let seat = Seat::take(&demo).await;
     for _ in 0..3 {
         seat.reads_on().await;
@@ -191,7 +204,10 @@ async fn whatever_is_broken_the_three_counts_agree() {
     let (clicks, windows, own) = counted(&demo).await;
     assert_eq!(shown, [clicks; 3], "acknowledged, in SQL, on the screen");
     assert_eq!(windows, clicks);
-    assert!(clicks > 50 && own >= 4, "{clicks} clicks, {own} of them mine");
+    assert!(
+        clicks > 50 && own >= 4,
+        "{clicks} clicks, {own} of them mine"
+    );
     // The bars say the same once more.
     let bars = "return [...document.querySelectorAll('#chart [data-start]')]
         .map(bar => [bar.dataset.state, Number(bar.dataset.value)]);";
