@@ -45,7 +45,8 @@ impl FromStr for BeaconPath {
         let name = text.strip_prefix('/').and_then(|t| t.strip_suffix(".js"));
         let name = name.ok_or(NoBeaconPath)?;
         let folder = name.split_once('/').map(|(folder, _)| folder);
-        let taken = folder.is_some_and(|folder| TAKEN.contains(&folder)) || name == "client";
+        let module = ["client", "client-state"].contains(&name);
+        let taken = folder.is_some_and(|folder| TAKEN.contains(&folder)) || module;
         if taken || name.len() > 200 || !name.split('/').all(plain) {
             return Err(NoBeaconPath);
         }
@@ -74,6 +75,7 @@ mod tests {
             "/",
             "/.js",
             "beacon.js",
+            "/client-state.js",
             "//a.js",
             "/a/.js",
             "/a//b.js",

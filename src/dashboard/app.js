@@ -40,7 +40,7 @@ function view() {
     return (root, left) => bookView(root, visitor, slug, { shared: true, left });
   }
   if (place === "books") return (root, left) => bookView(root, app, slug, { shared: false, left });
-  if (place === "new") return (root) => newBookView(root, app);
+  if (place === "new") return (root, left) => newBookView(root, app, left);
   return (root) => booksView(root, app);
 }
 

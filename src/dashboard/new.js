@@ -14,9 +14,10 @@ export { snippetPanel } from "./snippet.js";
 /**
  * @param {HTMLElement} root
  * @param {object} app
+ * @param {AbortSignal} left told when the view is left
  * @returns {Promise<() => void>}
  */
-export async function newBookView(root, app) {
+export async function newBookView(root, app, left) {
   app.title("Add a book");
   const caller = await app.api.call("/v1/sessions/current");
   if (!caller.admin) {
@@ -28,6 +29,7 @@ export async function newBookView(root, app) {
   }
   let end;
   const form = new Form(app, (made) => {
+    if (left.aborted) return;
     app.title(made.book.title);
     end = pasteView(root, app, made);
   });

@@ -38,7 +38,7 @@ export function read(text, each = "folder") {
     return fromSitemap(text, each);
   }
   // A list of links, and no page of an address on its line.
-  if (/^\s*(?:[-*+]\s+|\d+[.)]\s+)?\[.*\]\([^)]*\)[^/\n]*$/m.test(text)) return fromSummary(text);
+  if (/^[ \t]*(?:[-*+][ \t]+|\d+[.)][ \t]+)?\[.*\]\([^)]*\)[^/\n]*$/m.test(text)) return fromSummary(text);
   return fromLines(text);
 }
 
@@ -82,7 +82,7 @@ export function fromLines(text) {
       part = trimmed.replace(/^#+\s*/, "");
       continue;
     }
-    const { title, pages } = typed(trimmed.replace(/^[-*+]\s+/, ""));
+    const { title, pages } = typed(trimmed.replace(/^[-*+]\s+/, "").replace(GUARD, ""));
     const wrong = pages.find((page) => !isPage(page));
     if (wrong !== undefined) {
       problems.push({ line, words: `“${shortened(wrong)}” is no page: a page begins with a slash.` });
@@ -96,18 +96,22 @@ export function fromLines(text) {
   return { kind: "lines", chapters, problems, notes: [] };
 }
 
+/** What tells a title from a heading or an item of a list, where it begins as those do. */
+const GUARD = /^\\(?=[-#*+\\])/;
+
 const PAGE = String.raw`(?:\/|https?:\/\/)`;
-/** A colon with a page behind it; that of an address is none. */
-const TITLED = new RegExp(String.raw`^(.*?)\s*:(?:\s+(?=${PAGE})|(?=\/(?!\/)))(.*)$`);
+/** The last colon with a page behind it; that of an address is none. */
+const TITLED = new RegExp(String.raw`^(.*)\s*:(?:\s+(?=${PAGE})|(?=\/(?!\/)))(.*)$`);
 const BETWEEN = new RegExp(String.raw`,\s*(?=${PAGE})|,\s+|\s+(?=${PAGE})|,$`);
 
 const isPage = (text) => new RegExp(`^${PAGE}`).test(text);
 
 function typed(line) {
-  const found = isPage(line) ? [line, "", line] : TITLED.exec(line);
+  // A title may look like a page, too.
+  const found = TITLED.exec(line) ?? (isPage(line) ? [line, "", line] : null);
   if (!found) return { title: line.replace(/\s*:$/, ""), pages: [] };
   const pages = found[2].split(BETWEEN).map((page) => page.trim()).filter(Boolean);
-  return { title: clipped(found[1]), pages: [...new Set(pages)] };
+  return { title: clipped(found[1].trim()), pages: [...new Set(pages)] };
 }
 
 /** The inverse of {@link fromLines}. */
@@ -115,7 +119,7 @@ export function toLines(chapters) {
   const lines = [];
   for (const { title, pages, part } of chapters) {
     if (part) lines.push(...(lines.length > 0 ? [""] : []), `# ${part}`);
-    lines.push(`${title}: ${pages.join(", ")}`);
+    lines.push(`${/^[-#*+\\]/.test(title) ? "\\" : ""}${title}: ${pages.join(", ")}`);
   }
   return lines.join("\n");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use axum::Router;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -45,6 +45,8 @@ pub(super) fn routes(path: &BeaconPath) -> Router<AppState> {
 async fn script(headers: HeaderMap) -> Response {
     let (script, tag) = &*SERVED;
     let shared = [
+        // A tag with `crossorigin` and `integrity` asks for it so.
+        (ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*")),
         (
             CACHE_CONTROL,
             HeaderValue::from_static("public, max-age=3600"),

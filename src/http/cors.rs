@@ -98,6 +98,10 @@ impl Reach {
         if OPEN.contains(&path) || path.starts_with("/badge/") {
             return Self::Open;
         }
+        // What the caller may do goes beyond any book's pages.
+        if path == "/v1/sessions/current" && method == Method::GET.as_str().as_bytes() {
+            return Self::Own;
+        }
         // A session is of use to the pages of a book, and opened with a token that the page has.
         if path == "/v1/sessions" || path.starts_with("/v1/sessions/") {
             return Self::Book;

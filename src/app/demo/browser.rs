@@ -18,6 +18,7 @@ pub(super) fn open(url: &str) {
         "xdg-open"
     };
     let mut command = Command::new(opener);
-    command.arg(url).stdin(Stdio::null());
+    // A browser that this starts is not the demo's to end: Ctrl-C goes to the demo's group.
+    command.arg(url).stdin(Stdio::null()).process_group(0);
     let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
 }

@@ -155,7 +155,6 @@ impl Director {
         tasks.adding_up.spawn(adding_up);
     }
 
-    #[allow(clippy::print_stdout, reason = "this is what the command says")]
     fn ends(&self, end: End) {
         let End {
             acknowledged,
@@ -163,9 +162,9 @@ impl Director {
             windows,
             ..
         } = end;
-        println!(
+        super::say(&format!(
             "acknowledged {acknowledged}, counted in SQL {clicks} clicks and {windows} in windows"
-        );
+        ));
         let again = match end.duplicates {
             0 => String::new(),
             1 => ", 1 was sent twice and counted once".to_owned(),

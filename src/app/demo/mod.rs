@@ -19,7 +19,7 @@ mod folder;
 mod proxy;
 mod setup;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -231,9 +231,9 @@ fn announce(stage: &Stage, settings: &Settings) {
     say(&format!("listening on {}", stage.origin));
 }
 
-#[allow(clippy::print_stdout, reason = "this is what the command says")]
+/// On standard output, as long as somebody reads it.
 fn say(line: &str) {
-    println!("{line}");
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// The address that was asked for; else the usual one, or any.

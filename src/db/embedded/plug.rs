@@ -21,9 +21,15 @@ pub(super) async fn pull(cluster: &Path) -> Result<(), EmbeddedError> {
     };
     // Held first, so that it makes no child while its children are looked up.
     signal("STOP", &[postmaster]).await?;
-    let mut doomed = children(postmaster).await?;
+    // Whatever has the number now, if it had ended before.
+    if orphan::postmaster(cluster) != Some(postmaster) {
+        return signal("CONT", &[postmaster]).await;
+    }
+    let found = children(postmaster).await;
+    let mut doomed = found.as_deref().unwrap_or_default().to_vec();
     doomed.push(postmaster);
     signal("KILL", &doomed).await?;
+    found?;
     let killed = Instant::now();
     while orphan::postmaster(cluster).is_some() {
         if killed.elapsed() > PATIENCE {
