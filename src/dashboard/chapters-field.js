@@ -46,7 +46,7 @@ export class ChaptersField {
     this.preview = el("div", { class: "preview", hidden: true, tabindex: "0", role: "region", "aria-label": "Preview" }, el("table", {}, this.summary,
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Chapter"), el("th", { scope: "col" }, "Pages"))), this.rows),
       this.more);
-    this.root = el("div", {}, this.field.root,
+    this.root = el("div", { class: "chapters" }, this.field.root,
       el("div", { class: "field" }, el("label", { for: "chapters-file" }, "Or take them from a file"), this.file),
       this.said, this.preview);
   }

@@ -21,7 +21,8 @@ export async function newKey(api, id) {
 
 /** The lines to paste, for a book and a key of it. */
 export function snippets(slug, key) {
-  const beacon = `${publicUrl()}/beacon.js`;
+  const path = document.querySelector('meta[name="pagetide-beacon-path"]')?.content;
+  const beacon = publicUrl() + (path || "/beacon.js");
   return el("div", { class: "snippets" },
     el("h3", {}, "Any page"),
     el("p", {}, "Into the ", el("code", {}, "<head>"), " of every page:"),
@@ -37,7 +38,9 @@ export function snippets(slug, key) {
 }
 
 function named(name, copy) {
-  copy.querySelector("textarea").dataset.snippet = name;
+  const field = copy.querySelector("textarea");
+  field.dataset.snippet = name;
+  field.rows = 5;
   return copy;
 }
 

@@ -31,6 +31,9 @@ const ASK_AGAIN: HeaderValue = HeaderValue::from_static("no-cache");
 /// What stands in `index.html` for the address at which people reach this server.
 const PUBLIC_URL: &str = "{{public_url}}";
 
+/// The same for the path of the beacon.
+const BEACON_PATH: &str = "{{beacon_path}}";
+
 /// What the dashboard may do: its own scripts and styles, and this server.
 const DASHBOARD: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -58,6 +61,7 @@ async fn dashboard(State(state): State<AppState>) -> Result<Response, Problem> {
     let html = String::from_utf8_lossy(&file.data);
     let public_url = state.public_url.as_deref().unwrap_or_default();
     let html = html.replace(PUBLIC_URL, &escaped(public_url));
+    let html = html.replace(BEACON_PATH, state.beacon_path.as_str());
     let mut page = security::page(html, DASHBOARD);
     security::allow_frames(&mut page, &state.frame_ancestors);
     page.headers_mut().insert(CACHE_CONTROL, ASK_AGAIN);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::harness::browser::Browser;
 use crate::harness::server::ADMIN;
-use crate::harness::{start, steps};
+use crate::harness::{Database, Server, start, steps};
 
 const SITEMAP: &str = "<urlset><url><loc>https://tides.example/book/ebb</loc></url>
     <url><loc>https://tides.example/book/guide/one</loc></url>
@@ -22,7 +22,12 @@ async fn wrong_with(browser: &Browser, field: &str) -> String {
 
 #[tokio::test]
 async fn what_is_wrong_with_a_new_book_is_said_at_the_field_and_the_rest_can_be_tried_again() {
-    let (_database, server) = start().await;
+    let database = Database::create().await;
+    let env = [
+        ("PAGETIDE_PUBLIC_URL", "https://stats.example/"),
+        ("PAGETIDE_BEACON_PATH", "/reading/tide.js"),
+    ];
+    let server = Server::start_with(&database, &env).await;
     let api = server.api();
     api.book("ebb-and-flow", json!({"title": "Another"})).await;
     let browser = Browser::start().await;
@@ -80,8 +85,8 @@ async fn what_is_wrong_with_a_new_book_is_said_at_the_field_and_the_rest_can_be_
     assert_eq!(rows.last().unwrap(), "/guide/two-and-a-half");
     browser.press("#make").await;
     let snippet = browser.text_of("[data-snippet=mdbook]").await;
-    let source = format!("{}/beacon.js?book=tides&key=pt_", server.url);
-    assert!(snippet.contains(&source), "{snippet}");
+    let source = "https://stats.example/reading/tide.js?book=tides&key=pt_";
+    assert!(snippet.contains(source), "{snippet}");
 
     let book = api.get("/v1/books/tides").await.expect(200);
     assert_eq!(book["title"], "Ebb & flow: a book");
