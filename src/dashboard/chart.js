@@ -191,9 +191,9 @@ function flash(rect) {
   rect.classList.add("moved");
 }
 
-/** The least of 1, 2, 5, 10, 20 … that is at least `max`. */
+/** The least of 1, 2, 4, 6, 8, 10, 20 … that is at least `max`. */
 function nice(max) {
   if (max <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(max));
-  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= max) ?? max;
+  return [1, 2, 4, 6, 8, 10].map((n) => n * power).find((n) => n >= max) ?? max;
 }
