@@ -131,7 +131,8 @@ async fn hello_comes_first_and_tells_where_the_book_stands() {
     assert_eq!(data["watermark"], "1970-01-01T00:00:01.000Z");
     let time = data["server_time"].as_str().unwrap();
     assert!(time.len() == 24 && time.ends_with('Z'), "{time}");
-    assert_eq!(data.len(), 8, "{data:?}");
+    assert_eq!(data["heartbeat_ms"], 15_000);
+    assert_eq!(data.len(), 9, "{data:?}");
 }
 
 #[tokio::test]
