@@ -169,7 +169,7 @@ async fn a_cursor_that_is_pruned_while_its_reader_pauses_is_told_in_the_stream()
     raw.chunk().await.unwrap();
     // Far more than the buffer, and whatever the sockets hold.
     let began = std::time::Instant::now();
-    let newest = big_frames(&api, 40).await;
+    let newest = big_frames(&api, 30).await;
     // Past ten seconds it would rightly be cut off.
     assert!(
         began.elapsed() < Duration::from_secs(9),
