@@ -29,6 +29,8 @@ const CAPACITY: usize = 10_000;
 #[derive(Debug)]
 pub(crate) struct Memo<K, V> {
     trusted_for: Duration,
+    /// How long ago what is given may have been read, whatever happens.
+    at_most: Duration,
     slots: Cache<K, Arc<Slot<V>>>,
 }
 
@@ -58,11 +60,21 @@ pub(crate) trait ReadError {
 }
 
 impl<V: Clone> Slot<V> {
-    /// What was read last, if it is believed: for so long.
-    fn current(&self, trusted_for: Duration) -> Option<V> {
+    fn new() -> Self {
+        Self {
+            found: Mutex::new(None),
+            failed_at: Mutex::new(None),
+            reading: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// What was read last, less than `at_most` ago, if it is believed: for so long.
+    fn current(&self, trusted_for: Duration, at_most: Duration) -> Option<V> {
         let found = lock(&self.found);
         let found = found.as_ref()?;
-        (found.believed_at.elapsed() < trusted_for).then(|| found.value.clone())
+        let believed =
+            found.believed_at.elapsed() < trusted_for && found.read_at.elapsed() < at_most;
+        believed.then(|| found.value.clone())
     }
 
     /// What was read last, if that was less than `most` ago; it is believed for another moment.
@@ -98,6 +110,18 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Where a reading puts what it finds when its caller may no longer wait. Nobody looks there once its key was
+/// forgotten.
+#[derive(Debug)]
+pub(crate) struct Place<V>(Arc<Slot<V>>);
+
+impl<V: Clone> Place<V> {
+    /// Remembers `value`, the reading of which began at `read_at`.
+    pub(crate) fn put(&self, value: V, read_at: Instant) {
+        self.0.set(value, read_at);
+    }
+}
+
 impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
     /// Remembers nothing yet.
     pub(crate) fn new() -> Self {
@@ -108,8 +132,27 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
     pub(crate) fn trusting_for(trusted_for: Duration) -> Self {
         Self {
             trusted_for,
+            at_most: Duration::MAX,
             slots: Cache::new(CAPACITY),
         }
+    }
+
+    /// The same; what was read `at_most` ago is given no more, even if the database does not answer.
+    pub(crate) fn giving_at_most(self, at_most: Duration) -> Self {
+        Self { at_most, ..self }
+    }
+
+    /// The place of `key`, for a reading that begins after this.
+    pub(crate) fn place(&self, key: &K) -> Place<V> {
+        Place(self.slot(key))
+    }
+
+    fn slot(&self, key: &K) -> Arc<Slot<V>> {
+        self.slots.get(key).unwrap_or_else(|| {
+            let slot = Arc::new(Slot::new());
+            self.slots.insert(key.clone(), Arc::clone(&slot));
+            slot
+        })
     }
 
     /// What is remembered under `key`, else what `read` finds. While the database does not answer,
@@ -122,22 +165,14 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
         key: &K,
         read: impl Future<Output = Result<Option<V>, E>>,
     ) -> Result<Option<V>, E> {
-        let slot = self.slots.get(key).unwrap_or_else(|| {
-            let slot = Arc::new(Slot {
-                found: Mutex::new(None),
-                failed_at: Mutex::new(None),
-                reading: tokio::sync::Mutex::new(()),
-            });
-            self.slots.insert(key.clone(), Arc::clone(&slot));
-            slot
-        });
-        if let Some(value) = slot.current(self.trusted_for) {
+        let slot = self.slot(key);
+        if let Some(value) = slot.current(self.trusted_for, self.at_most) {
             return Ok(Some(value));
         }
         let one_at_a_time = slot.reading.lock().await;
         // Of readings that fail slowly, each would wait for all before it.
         let _one_at_a_time = (!slot.failed_lately()).then_some(one_at_a_time);
-        if let Some(value) = slot.current(self.trusted_for) {
+        if let Some(value) = slot.current(self.trusted_for, self.at_most) {
             return Ok(Some(value));
         }
         let read_at = Instant::now();
@@ -146,7 +181,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
         if slot.is_known() {
             answer = tokio::time::timeout(PATIENCE, &mut read).await.ok();
             if answer.is_none()
-                && let Some(value) = slot.believed_on(MERELY_SLOW)
+                && let Some(value) = slot.believed_on(MERELY_SLOW.min(self.at_most))
             {
                 return Ok(Some(value));
             }
@@ -166,7 +201,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
             }
             Err(error) => {
                 if error.is_outage()
-                    && let Some(value) = slot.believed_on(Duration::MAX)
+                    && let Some(value) = slot.believed_on(self.at_most)
                 {
                     return Ok(Some(value));
                 }
@@ -269,6 +304,26 @@ mod tests {
         };
         assert_eq!(memo.get(&1, late).await, Ok(Some(8)));
         memo.forget(&1);
+        assert_eq!(memo.get(&1, away()).await, Err(Failure::Away));
+    }
+
+    #[tokio::test]
+    async fn nothing_older_is_given_than_may_be() {
+        let at_most = Duration::from_mins(2);
+        let memo = Memo::<u8, u8>::new().giving_at_most(at_most);
+        let away = || says(Err(Failure::Away));
+        let place = memo.place(&1);
+        let age = |by: Duration| place.put(7, Instant::now().checked_sub(by).unwrap());
+        age(at_most / 2);
+        assert_eq!(memo.get(&1, away()).await, Ok(Some(7)));
+        age(at_most);
+        assert_eq!(memo.get(&1, away()).await, Err(Failure::Away));
+        // Believed a moment ago, but too old by now.
+        lock(&place.0.found).as_mut().unwrap().believed_at = Instant::now();
+        assert_eq!(memo.get(&1, away()).await, Err(Failure::Away));
+        // A reading that ends after its key was forgotten is not found.
+        memo.forget(&1);
+        age(Duration::ZERO);
         assert_eq!(memo.get(&1, away()).await, Err(Failure::Away));
     }
 

@@ -147,10 +147,11 @@ impl Service {
             }
             None => None,
         };
+        let public_pools = (pool.clone(), long_reads.clone());
         let state = AppState::new(Shared {
             tier: Arc::new(Tier::new(Arc::clone(&lanes), spool)),
             directory,
-            public_counts: PublicCounts::new(long_reads.clone(), FRESH_FOR),
+            public_counts: PublicCounts::new(public_pools, tasks.clone(), FRESH_FOR),
             runs,
             tasks,
             tokens,

@@ -10,6 +10,7 @@ mod fold;
 pub mod public;
 mod select;
 mod steps;
+mod views_of_page;
 mod windows;
 
 use serde::{Deserialize, Serialize};

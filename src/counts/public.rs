@@ -7,21 +7,27 @@
 //! the rollup, however many pages it has: less than a second for a year of quarters of an hour, and two
 //! milliseconds for the next.
 //!
+//! Each reading is a task that goes on when nobody waits for it any more, as does its statement in
+//! Postgres: so few at once means that few statements run, whoever hangs up. A book is read in turns of
+//! its own, before its pages, whose names hang on its settings.
+//!
 //! A book that is not public costs what one costs that does not exist: the same statement, which finds
 //! nothing, and of which nothing is remembered.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::BEGIN;
-use crate::book::{self, Book, PlanError, Settings};
+use super::views_of_page::{self, Sum};
+use crate::book::{self, Book, PlanError};
 use crate::db;
 use crate::engine::aggregate::{State, StateError, Value};
-use crate::memo::{Memo, ReadError};
+use crate::memo::{Memo, Place, ReadError};
 use crate::page::{self, PageError};
 use crate::rollup::{AggregateKind, Field, GroupBy, Rollup, WindowSpec};
 use crate::time::Timestamp;
@@ -29,15 +35,19 @@ use crate::time::Timestamp;
 /// For how long the service gives an answer again.
 pub const FRESH_FOR: Duration = Duration::from_mins(1);
 
-/// How many answers are read at once. Whoever asks needs no credentials, and must not take the database
+/// How old an answer may be that is given because there is no newer one. Another process may have made
+/// the book private.
+const OLDEST: Duration = Duration::from_mins(2);
+
+/// How many books are read at once, and how many pages. Whoever asks needs no credentials, and must not take the database
 /// from those who have some.
 const AT_ONCE: usize = 2;
 
 /// How long a caller waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many windows one statement looks into.
-const WINDOWS: i64 = 10_000;
+/// Ends a statement that takes longer.
+const BOUNDED: &str = "SET LOCAL statement_timeout = '5s'";
 
 /// What anyone may know of a book, or of a page of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,7 +56,8 @@ pub struct Public {
     pub page: Option<String>,
     /// Different readers of the last minutes; `None`: the book does not count them.
     pub readers_now: Option<i64>,
-    /// How often it was read; `None`: the book does not count its pages.
+    /// How often it was read; `None`: the book does not count its pages, or there is more to add up than
+    /// is done for anyone.
     pub views: Option<i64>,
 }
 
@@ -74,59 +85,78 @@ impl ReadError for PublicError {
     fn is_outage(&self) -> bool {
         match self {
             Self::Database(error) => error.is_outage(),
-            Self::Busy => true,
-            Self::Page(_) | Self::Plan(_) | Self::State(_) => false,
+            // The database answers: others are asking it.
+            Self::Busy | Self::Page(_) | Self::Plan(_) | Self::State(_) => false,
         }
     }
 }
 
-/// Book and page, as they are asked for.
-type Asked = (String, Option<String>);
+/// A book, as it is asked for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Name {
+    Id(Uuid),
+    Slug(String),
+}
 
+impl Name {
+    /// `None`: no book has such a name.
+    fn parse(name: &str) -> Option<Self> {
+        match Uuid::try_parse(name) {
+            Ok(id) => Some(Self::Id(id)),
+            Err(_) if book::check_slug(name).is_none() => Some(Self::Slug(name.to_owned())),
+            Err(_) => None,
+        }
+    }
+}
+
+/// What is remembered of a book.
 #[derive(Debug)]
-struct Answer {
+struct Whole {
+    id: Uuid,
+    canonical_pages: bool,
+    base_path: String,
+    public: Public,
+}
+
+/// A page by its canonical name, of the book with this id.
+type Page = (Uuid, String);
+
+/// What is remembered of a page.
+#[derive(Debug)]
+struct OfPage {
     public: Public,
     sum: Option<Sum>,
-}
-
-/// What was added up of a page.
-#[derive(Clone, Copy, Debug)]
-struct Sum {
-    of: Counted,
-    /// As of which revision of the book.
-    revision: i64,
-    views: i64,
-    /// Of them in windows that do not change any more.
-    closed_views: i64,
-    /// Where the other windows begin.
-    open_from_ms: i64,
-}
-
-/// The windows that a sum is of. Imports and recounts change closed ones, and move the barrier.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Counted {
-    book: Uuid,
-    generation: i32,
-    rollup: i16,
-    barrier: i64,
 }
 
 /// Reads what is public, and remembers it for a minute.
 #[derive(Debug)]
 pub struct PublicCounts {
     pool: PgPool,
-    answers: Memo<Asked, Arc<Answer>>,
-    turns: Semaphore,
+    long_reads: PgPool,
+    tasks: TaskTracker,
+    books: Memo<Name, Arc<Whole>>,
+    pages: Memo<Page, Arc<OfPage>>,
+    book_turns: Arc<Semaphore>,
+    page_turns: Arc<Semaphore>,
 }
 
 impl PublicCounts {
-    /// Over `pool`, which is for readings that may take long; an answer is given again for so long.
+    /// Over two pools, of which the second is for readings that may take long. The readings are `tasks`;
+    /// an answer is given again for so long.
     #[must_use]
-    pub fn new(pool: PgPool, fresh_for: Duration) -> Self {
+    pub fn new(
+        (pool, long_reads): (PgPool, PgPool),
+        tasks: TaskTracker,
+        fresh_for: Duration,
+    ) -> Self {
         Self {
             pool,
-            answers: Memo::trusting_for(fresh_for),
-            turns: Semaphore::new(AT_ONCE),
+            long_reads,
+            tasks,
+            books: Memo::trusting_for(fresh_for).giving_at_most(OLDEST),
+            pages: Memo::trusting_for(fresh_for).giving_at_most(OLDEST),
+            book_turns: Arc::new(Semaphore::new(AT_ONCE)),
+            page_turns: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
 
@@ -136,76 +166,130 @@ impl PublicCounts {
     /// # Errors
     /// See [`PublicError`].
     pub async fn of(&self, name: &str, page: Option<&str>) -> Result<Option<Public>, PublicError> {
-        if Uuid::try_parse(name).is_err() && book::check_slug(name).is_some() {
+        let Some(name) = Name::parse(name) else {
             return Ok(None);
+        };
+        let Some(whole) = self.whole(&name).await? else {
+            return Ok(None);
+        };
+        let Some(page) = page else {
+            return Ok(Some(whole.public.clone()));
+        };
+        let page = page::named(page, whole.canonical_pages, &whole.base_path)?;
+        let found = self.page((whole.id, page)).await?;
+        if found.is_none() {
+            // Since the book was read it was hidden, or deleted.
+            self.books.forget(&name);
         }
-        if page.is_some_and(|page| page.len() > page::MAX_PAGE_BYTES) {
-            // Nothing so long is remembered.
-            return Err(PageError::TooLong.into());
-        }
-        let asked = (name.to_owned(), page.map(str::to_owned));
-        let before = self.answers.peek(&asked).and_then(|answer| answer.sum);
-        let found = self
-            .answers
-            .get(&asked, self.read(name, page, before))
-            .await?;
-        Ok(found.map(|answer| answer.public.clone()))
+        Ok(found.map(|found| found.public.clone()))
     }
 
     /// Forgets everything, because this process has just changed or removed a book.
     pub fn forget_all(&self) {
-        self.answers.forget_all();
+        self.books.forget_all();
+        self.pages.forget_all();
     }
 
-    async fn read(
+    async fn whole(&self, name: &Name) -> Result<Option<Arc<Whole>>, PublicError> {
+        let place = self.books.place(name);
+        let read = read_whole(self.pool.clone(), name.clone());
+        let reading = self.to_its_end(&self.book_turns, place, read);
+        self.books.get(name, reading).await
+    }
+
+    async fn page(&self, page: Page) -> Result<Option<Arc<OfPage>>, PublicError> {
+        let place = self.pages.place(&page);
+        let before = self.pages.peek(&page).and_then(|found| found.sum);
+        let read = read_page(self.long_reads.clone(), page.clone(), before);
+        let reading = self.to_its_end(&self.page_turns, place, read);
+        self.pages.get(&page, reading).await
+    }
+
+    /// Waits for a turn, and then for `read`: which has its turn until it ends, and whose answer comes to
+    /// its `place`, also if this is dropped.
+    async fn to_its_end<V: Clone + Send + 'static>(
         &self,
-        name: &str,
-        page: Option<&str>,
-        before: Option<Sum>,
-    ) -> Result<Option<Arc<Answer>>, PublicError> {
-        let turn = tokio::time::timeout(PATIENCE, self.turns.acquire()).await;
-        let _turn = turn.map_err(|_| PublicError::Busy)?;
-        let Some(id) = book::table::find_public(&self.pool, name).await? else {
-            return Ok(None);
-        };
-        let mut tx = db::begin(&self.pool, BEGIN).await?;
-        let Some(book) = book::table::find(&mut *tx, id).await? else {
-            return Ok(None);
-        };
-        let page = page.map(|page| named(page, &book.settings)).transpose()?;
-        let plan = book.plan()?;
-        let rollups = || (0_i16..).zip(&plan.rollups);
-        let group_by = page.as_ref().map_or(GroupBy::Book, |_| GroupBy::Page);
-        let group = page.as_deref().unwrap_or_default();
-        let readers_now =
-            match rollups().find_map(|(place, rollup)| readers(place, rollup, group_by)) {
-                Some(readers) => Some(readers_at(&mut tx, &book, &readers, group).await?),
-                None => None,
-            };
-        let sum = match views(rollups()).filter(|_| page.is_some()) {
-            Some((place, rollup)) => {
-                Some(add_up(&mut tx, &book, (place, rollup), group, before).await?)
+        turns: &Arc<Semaphore>,
+        place: Place<V>,
+        read: impl Future<Output = Result<Option<V>, PublicError>> + Send + 'static,
+    ) -> Result<Option<V>, PublicError> {
+        let turn = tokio::time::timeout(PATIENCE, Arc::clone(turns).acquire_owned()).await;
+        let turn = turn.map_err(|_| PublicError::Busy)?;
+        let reading = self.tasks.spawn(async move {
+            let _turn = turn;
+            let read_at = Instant::now();
+            let found = read.await;
+            if let Ok(Some(value)) = &found {
+                place.put(value.clone(), read_at);
             }
-            None => None,
-        };
-        tx.commit().await?;
-        let views = match &page {
-            None => Some(book.totals.on_time + book.totals.late),
-            Some(_) => sum.map(|sum| sum.views),
-        };
-        Ok(Some(Arc::new(Answer {
-            public: Public {
-                page,
-                readers_now,
-                views,
-            },
-            sum,
-        })))
+            found
+        });
+        let lost = |_| Err(sqlx::Error::WorkerCrashed.into());
+        reading.await.unwrap_or_else(lost)
     }
 }
 
-fn named(page: &str, settings: &Settings) -> Result<String, PageError> {
-    page::named(page, settings.canonical_pages, &settings.base_path)
+async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    let mut tx = db::begin(pool, BEGIN).await?;
+    sqlx::raw_sql(BOUNDED).execute(&mut *tx).await?;
+    Ok(tx)
+}
+
+async fn read_whole(pool: PgPool, name: Name) -> Result<Option<Arc<Whole>>, PublicError> {
+    let mut tx = begin(&pool).await?;
+    let name = match name {
+        Name::Id(id) => id.to_string(),
+        Name::Slug(slug) => slug,
+    };
+    let Some(book) = find(&mut tx, &name).await? else {
+        return Ok(None);
+    };
+    let readers_now = readers_now(&mut tx, &book, GroupBy::Book, "").await?;
+    tx.commit().await?;
+    Ok(Some(Arc::new(Whole {
+        id: book.id,
+        canonical_pages: book.settings.canonical_pages,
+        base_path: book.settings.base_path,
+        public: Public {
+            page: None,
+            readers_now,
+            views: Some(book.totals.on_time + book.totals.late),
+        },
+    })))
+}
+
+async fn read_page(
+    pool: PgPool,
+    (book, page): Page,
+    before: Option<Sum>,
+) -> Result<Option<Arc<OfPage>>, PublicError> {
+    let mut tx = begin(&pool).await?;
+    let Some(book) = find(&mut tx, &book.to_string()).await? else {
+        return Ok(None);
+    };
+    let readers_now = readers_now(&mut tx, &book, GroupBy::Page, &page).await?;
+    let plan = book.plan()?;
+    let sum = match views_of_page::rollup_of((0_i16..).zip(&plan.rollups)) {
+        Some(rollup) => views_of_page::add_up(&mut tx, &book, rollup, &page, before).await?,
+        None => None,
+    };
+    tx.commit().await?;
+    Ok(Some(Arc::new(OfPage {
+        public: Public {
+            page: Some(page),
+            readers_now,
+            views: sum.map(|sum| sum.views),
+        },
+        sum,
+    })))
+}
+
+/// The book `name`, if it is public.
+async fn find(conn: &mut PgConnection, name: &str) -> Result<Option<Book>, sqlx::Error> {
+    match book::table::find_public(&mut *conn, name).await? {
+        Some(id) => book::table::find(conn, id).await,
+        None => Ok(None),
+    }
 }
 
 /// Of rollups like the one by which books count their readers: different visitors in windows that slide.
@@ -221,6 +305,21 @@ fn readers(place: i16, rollup: &Rollup, group_by: GroupBy) -> Option<Readers> {
     match rollup.window {
         WindowSpec::Sliding { size_ms, .. } if of_visitors => Some(Readers { place, size_ms }),
         _ => None,
+    }
+}
+
+/// The readers of a group by the book's first rollup that counts them; `None`: it has none.
+async fn readers_now(
+    conn: &mut PgConnection,
+    book: &Book,
+    group_by: GroupBy,
+    group: &str,
+) -> Result<Option<i64>, PublicError> {
+    let plan = book.plan()?;
+    let mut rollups = (0_i16..).zip(&plan.rollups);
+    match rollups.find_map(|(place, rollup)| readers(place, rollup, group_by)) {
+        Some(readers) => readers_at(conn, book, &readers, group).await.map(Some),
+        None => Ok(None),
     }
 }
 
@@ -252,129 +351,4 @@ async fn readers_at(
         Value::Integer(readers) => Ok(readers),
         Value::Decimal(_) | Value::Top(_) => Ok(0),
     }
-}
-
-/// The rollup whose windows hold each view of a page once: of those that count all clicks by page, side
-/// by side, the one that takes late clicks for longest; of these the one of the longest windows, for they
-/// are fewest.
-fn views<'a>(rollups: impl Iterator<Item = (i16, &'a Rollup)>) -> Option<(i16, &'a Rollup)> {
-    let sized = rollups.filter_map(|(place, rollup)| match rollup.window {
-        WindowSpec::Tumbling { size_ms }
-            if rollup.aggregate == AggregateKind::Count
-                && rollup.of.is_none()
-                && rollup.group_by == GroupBy::Page =>
-        {
-            Some(((rollup.lateness_ms, size_ms), (place, rollup)))
-        }
-        _ => None,
-    });
-    sized
-        .max_by_key(|(order, _)| *order)
-        .map(|(_, found)| found)
-}
-
-/// The views of `page`, beginning with what was added up `before`.
-async fn add_up(
-    conn: &mut PgConnection,
-    book: &Book,
-    (place, rollup): (i16, &Rollup),
-    page: &str,
-    before: Option<Sum>,
-) -> Result<Sum, sqlx::Error> {
-    let of = Counted {
-        book: book.id,
-        generation: book.generation,
-        rollup: place,
-        barrier: book::table::barrier(&mut *conn, book.id).await?,
-    };
-    let before = before.filter(|sum| sum.of == of);
-    if let Some(sum) = before.filter(|sum| sum.revision == book.revision) {
-        return Ok(sum);
-    }
-    // While a run is live any window may change. Those of a closed book may once it is reopened.
-    let before = before.filter(|_| book.live_run.is_none());
-    let settled = !book.closed && book.live_run.is_none();
-    let watermark_ms = book.watermark.stored().filter(|_| settled);
-    let closed_until =
-        watermark_ms.map_or(i64::MIN, |ms| ms.saturating_sub(rollup.closes_after_ms()));
-    let mut sum = before.unwrap_or(Sum {
-        of,
-        revision: 0,
-        views: 0,
-        closed_views: 0,
-        open_from_ms: i64::MIN,
-    });
-    sum.revision = book.revision;
-    sum.views = sum.closed_views;
-    let mut from_ms = sum.open_from_ms;
-    loop {
-        let part = part(conn, &of, page, from_ms, closed_until).await?;
-        sum.views = sum.views.saturating_add(part.views);
-        sum.closed_views = sum.closed_views.saturating_add(part.closed_views);
-        sum.open_from_ms = part.closed_before_ms.unwrap_or(sum.open_from_ms);
-        match part.next_ms {
-            Some(next_ms) if part.windows == WINDOWS => from_ms = next_ms,
-            _ => return Ok(sum),
-        }
-    }
-}
-
-/// What some windows hold of a page.
-struct Part {
-    windows: i64,
-    views: i64,
-    /// Of them in closed windows.
-    closed_views: i64,
-    /// Where the windows begin behind the last closed one, if there is one.
-    closed_before_ms: Option<i64>,
-    /// Where those begin that were not looked into.
-    next_ms: Option<i64>,
-}
-
-/// One step along the index a window, however many pages it has, and one to the page.
-async fn part(
-    conn: &mut PgConnection,
-    of: &Counted,
-    page: &str,
-    from_ms: i64,
-    closed_until: i64,
-) -> Result<Part, sqlx::Error> {
-    sqlx::query_as!(
-        Part,
-        r#"WITH RECURSIVE steps AS (
-               (SELECT start_ms, end_ms, 1::bigint AS step
-                FROM windows
-                WHERE book_id = $1 AND generation = $2 AND rollup = $3 AND start_ms >= $4
-                ORDER BY start_ms, end_ms LIMIT 1)
-               UNION ALL
-               SELECT next.start_ms, next.end_ms, s.step + 1
-               FROM steps s
-               CROSS JOIN LATERAL (
-                   SELECT w.start_ms, w.end_ms
-                   FROM windows w
-                   WHERE w.book_id = $1 AND w.generation = $2 AND w.rollup = $3
-                     AND w.start_ms > s.start_ms
-                   ORDER BY w.start_ms, w.end_ms LIMIT 1) next
-               WHERE s.step < $7)
-           SELECT count(*) AS "windows!",
-                  coalesce(sum(w.weight), 0)::bigint AS "views!",
-                  coalesce(sum(w.weight) FILTER (WHERE s.end_ms <= $6), 0)::bigint AS "closed_views!",
-                  max(s.start_ms) FILTER (WHERE s.end_ms <= $6) + 1 AS closed_before_ms,
-                  max(s.start_ms) + 1 AS next_ms
-           FROM steps s
-           LEFT JOIN LATERAL (
-               SELECT weight FROM windows w
-               WHERE w.book_id = $1 AND w.generation = $2 AND w.rollup = $3
-                 AND w.start_ms = s.start_ms AND w.end_ms = s.end_ms AND w.group_key = $5
-               LIMIT 1) w ON true"#,
-        of.book,
-        of.generation,
-        of.rollup,
-        from_ms,
-        page,
-        closed_until,
-        WINDOWS,
-    )
-    .fetch_one(conn)
-    .await
 }

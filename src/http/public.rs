@@ -41,14 +41,15 @@ pub(super) struct PublicBody {
     readers_now: Option<i64>,
     /// All views that were counted. Of a page, those in the windows that are kept of the book's rollup
     /// that counts clicks by page in tumbling windows; of several, the one with the greatest lateness,
-    /// then with the longest windows. Null where the book has none.
+    /// then with the longest windows. Null where the book has none, or where these are more than 100,000
+    /// windows.
     views: Option<i64>,
 }
 
 /// Public counter
 ///
 /// For anyone, where the book's `public_counter` is on; otherwise there is no such book. An answer is a
-/// minute old at most, and may be kept for another.
+/// minute old, or two where the database is slow or away, and may be kept for another.
 #[utoipa::path(
     get, path = "/v1/books/{book}/public", tag = "public", security(()),
     params(("book" = String, Path, description = "Id or slug"), Query),

@@ -1,11 +1,13 @@
 //! The numbers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use pagetide::counts::public::PublicCounts;
+use pagetide::counts::public::{FRESH_FOR, PublicCounts, PublicError};
 use reqwest::Method;
 use serde_json::{Value, json};
-use sqlx::PgPool;
+use sqlx::{Connection, PgPool};
+use tokio_util::task::TaskTracker;
 
 use super::{ask, public, set_public};
 use crate::harness::{Answer, Api, Database, Server, start, until};
@@ -105,7 +107,7 @@ async fn views_of_a_page_are_those_of_all_windows_whatever_happens_in_between() 
     let api = server.api();
     // One that believes nothing for long, but keeps what it may.
     let pool = PgPool::connect(&database.url()).await.unwrap();
-    let kept = PublicCounts::new(pool, Duration::ZERO);
+    let kept = PublicCounts::new((pool.clone(), pool), TaskTracker::new(), Duration::ZERO);
     let fields = json!({
         "rollups": [{"name": "short", "group_by": "page", "aggregate": "count",
                      "window": {"kind": "tumbling", "size_ms": 500}},
@@ -167,4 +169,77 @@ async fn views_of_a_page_are_those_of_all_windows_whatever_happens_in_between() 
     check("a recount").await;
     let found = kept.of("b", Some("/a")).await.unwrap().unwrap();
     assert_eq!(found.views, Some(13));
+}
+
+/// Who asks and hangs up makes no room for another: the statement goes on. What it finds is remembered,
+/// for each name that the page has.
+#[tokio::test]
+async fn a_reading_has_its_turn_to_its_end() {
+    let (database, _server, api) = start_public().await;
+    api.clicks("b", json!([{"page": "/a"}])).await;
+    let pool = PgPool::connect(&database.url()).await.unwrap();
+    let tasks = TaskTracker::new();
+    let counts = PublicCounts::new((pool.clone(), pool), tasks.clone(), FRESH_FOR);
+    let counts = Arc::new(counts);
+    let views = async |page: Option<&str>| {
+        let found = counts.of("b", page).await?;
+        Ok::<_, PublicError>(found.unwrap().views.unwrap())
+    };
+    assert_eq!(views(None).await.unwrap(), 1);
+    let mut holder = database.connect().await;
+    let mut held = holder.begin().await.unwrap();
+    let lock = "LOCK TABLE windows IN ACCESS EXCLUSIVE MODE";
+    sqlx::query(lock).execute(&mut *held).await.unwrap();
+    for (before, page) in ["/a", "/c"].into_iter().enumerate() {
+        let of = Arc::clone(&counts);
+        let asking = tokio::spawn(async move { of.of("b", Some(page)).await.map(drop) });
+        until("the reading waits for the table", async || {
+            let waiting = "SELECT count(*) FROM pg_stat_activity
+                           WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            let waiting = usize::try_from(database.number(waiting).await).unwrap();
+            (waiting > before).then_some(())
+        })
+        .await;
+        asking.abort();
+    }
+    let busy = views(Some("/d")).await;
+    assert!(matches!(busy, Err(PublicError::Busy)), "{busy:?}");
+    assert_eq!(views(None).await.unwrap(), 1, "a book waits for no page");
+    held.rollback().await.unwrap();
+    tasks.close();
+    tasks.wait().await;
+    api.clicks("b", json!([{"page": "/a"}])).await;
+    for page in ["/a", "/a?1", "/a?2", "/x/../a.html#b"] {
+        assert_eq!(views(Some(page)).await.unwrap(), 1, "{page}");
+    }
+    assert_eq!(views(Some("/d")).await.unwrap(), 0);
+    // Another process makes the book private: what is read from then on says so.
+    set_public(&api, "b", false).await;
+    assert_eq!(counts.of("b", Some("/e")).await.unwrap(), None);
+    assert_eq!(counts.of("b", None).await.unwrap(), None);
+}
+
+/// With more lateness, set by another process, windows that were closed take clicks again.
+#[tokio::test]
+async fn windows_that_are_open_again_are_read_again() {
+    let (database, server) = start().await;
+    let api = server.api();
+    let pool = PgPool::connect(&database.url()).await.unwrap();
+    let kept = PublicCounts::new((pool.clone(), pool), TaskTracker::new(), Duration::ZERO);
+    let fields = json!({
+        "rollups": [{"name": "pages", "group_by": "page", "aggregate": "count",
+                     "window": {"kind": "tumbling", "size_ms": 1000}}],
+        "settings": {"delay_ms": 0, "lateness_ms": 0, "max_future_ms": null,
+                     "idle_timeout_ms": null, "public_counter": true},
+    });
+    api.book("b", fields).await;
+    let views = async || kept.of("b", Some("/a")).await.unwrap().unwrap().views;
+    let click = |at: i64| json!([{"page": "/a", "at": at}]);
+    api.clicks("b", click(100)).await;
+    api.clicks("b", click(5000)).await;
+    assert_eq!(views().await, Some(2));
+    let settings = json!({"settings": {"lateness_ms": 60_000}});
+    api.patch("/v1/books/b", &settings).await.expect(200);
+    api.clicks("b", click(200)).await;
+    assert_eq!(views().await, Some(3));
 }
